@@ -1,4 +1,4 @@
-"""AgentStore on Redis: an agent is in one partition, with all its units."""
+"""Agent store on Redis: an agent and all its capacity units are in one partition."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -20,6 +20,8 @@ _decode = msgspec.msgpack.Decoder(Agent).decode
 
 
 class RedisAgents:
+    """Agents and the leases on their capacity units."""
+
     def __init__(self, link: RedisClient, timing: Timing, wakeups: RedisWakeups) -> None:
         self._link = link
         self._timing = timing
@@ -71,7 +73,7 @@ class RedisAgents:
         return bool(await self._link.run("agent", self._partition(agent_id), {**self._timing(), **request}))
 
     async def _apply(self, verb: str, agent_id: str, about: dict[str, Any]) -> list[Any]:
-        """The answer of lua/agent.lua. If it notified processes that wait for a unit, callers of this one are too."""
+        """Run lua/agent.lua. If it notified processes that wait for a unit, wake the waiters of this process too."""
         request = {**self._timing(), "verb": verb, "agent": agent_id, **about}
         is_notified, *answer = await self._link.run("agent", self._partition(agent_id), request)
         if is_notified:

@@ -1,4 +1,4 @@
-"""Large arguments and results lie in keys of their own, written before the record names them."""
+"""Blobs: large arguments and results in separate keys, written before the record refers to them."""
 
 import hashlib
 import re
@@ -17,9 +17,9 @@ _DIGEST_BYTES = 32
 
 
 class RedisBlobs:
-    """Blobs named `<task id>.<what>`, spread by the task's id; a set for each task knows their names.
+    """Blobs named `<task id>.<what>`, distributed by task ID; a set for each task contains their names.
 
-    All tasks with blobs are known by the time a blob was put or, later, seen to have its task.
+    A sorted set lists all tasks with blobs, by the time a blob was stored or the task was last found to exist.
     """
 
     def __init__(self, link: RedisClient, timing: Timing) -> None:
@@ -30,8 +30,8 @@ class RedisBlobs:
         _check(ref)
         partition, prefix, task_id = self._place_of(ref)
         now = await moment_of(self._link, self._timing, partition)
-        fresh = ("ZADD", f"{prefix}blobs", now, task_id)  # first: from here on no sweep takes it for an orphan
-        known = ("SADD", f"{prefix}blobs:{task_id}", ref)  # before the blob, so that none is ever unknown to its task
+        fresh = ("ZADD", f"{prefix}blobs", now, task_id)  # first, so that no sweep treats the blob as an orphan
+        known = ("SADD", f"{prefix}blobs:{task_id}", ref)  # before the blob, so that every blob is listed
         kept = ("SET", f"{prefix}blob:{ref}", hashlib.sha256(content).digest() + content)
         await self._link.ask(partition, fresh, known, kept)
 
@@ -47,13 +47,13 @@ class RedisBlobs:
         return content
 
     async def remove_refs(self, refs: Sequence[str]) -> None:
-        """Remove single blobs that no record names any more."""
+        """Remove single blobs that no record refers to."""
         for ref in refs:
             _check(ref)
         await self._remove(refs)
 
     async def remove_blobs(self, task_ids: Sequence[str]) -> None:
-        """Remove all blobs of tasks that are gone."""
+        """Remove all blobs of deleted tasks."""
         places: defaultdict[int, list[str]] = defaultdict(list)
         for task_id in task_ids:
             places[partition_of_key(task_id, self._link.partitions)].append(task_id)
@@ -73,32 +73,34 @@ class RedisBlobs:
             await self._link.ask(partition, *removals)
 
     def _place_of(self, ref: str) -> tuple[int, str, str]:
-        """Partition, prefix of its keys, and the task."""
+        """Partition, key prefix, and task ID."""
         task_id = ref.partition(".")[0]
         partition = partition_of_key(task_id, self._link.partitions)
         return partition, self._link.names[partition].prefix, task_id
 
 
 def _check(ref: str) -> None:
-    """A name made by us leads to a key of ours; any other might lead anywhere."""
+    """Raise StoreCorrupt for a name that ADE did not create, because it could lead to any key."""
     if not _REF.fullmatch(ref):
         raise StoreCorrupt(f"{ref[:80]!r} is not the name of a blob")
 
 
-# Blobs whose task does not exist: who put them died before writing the record, or who pruned it before they went.
+# Orphans: blobs whose process crashed before it wrote the record, or pruned the record but not the blobs.
 
 
 _PORTION = 500
 
 
 class OrphanBlobs:
+    """Removes blobs whose task does not exist."""
+
     def __init__(self, link: RedisClient, crossing: CrossPartitionDependencies, timing: Timing) -> None:
         self._link = link
         self._crossing = crossing
         self._timing = timing
 
     async def remove(self, older_than_ms: int, limit: int) -> int:
-        """Look at all tasks with blobs that were not looked at for so long. Answers how many did not exist."""
+        """Check tasks whose blobs were last checked `older_than_ms` ago. Return how many tasks did not exist."""
         removed = 0
         for partition in range(self._link.partitions):
             now = await moment_of(self._link, self._timing, partition)
@@ -107,7 +109,7 @@ class OrphanBlobs:
         return removed
 
     async def _old(self, partition: int, moment: int) -> dict[str, int]:
-        """Task ids of blobs that lie here, and when they were put or looked at."""
+        """IDs of tasks with blobs in this partition, and when these were stored or last checked."""
         key = f"{self._link.names[partition].prefix}blobs"
         command = ("ZRANGE", key, "-inf", f"({moment}", "BYSCORE", "LIMIT", 0, _PORTION, "WITHSCORES")
         [listed] = await self._link.ask(partition, command)
@@ -116,7 +118,7 @@ class OrphanBlobs:
     async def _sift(self, partition: int, seen: dict[str, int], now: int) -> int:
         living = await self._existing(seen)
         missing = [task_id for task_id in seen if task_id not in living]
-        if missing and self._link.partitions > 1:  # a draft may have been on its way from one to another
+        if missing and self._link.partitions > 1:  # a draft might be moving between partitions
             await self._crossing.sweep()
             living |= await self._existing(missing)
         if living:
@@ -127,7 +129,7 @@ class OrphanBlobs:
         return int(await self._link.run("remove_orphan_blobs", partition, {"blobs": blobs})) if blobs else 0
 
     async def _existing(self, task_ids: Iterable[str]) -> set[str]:
-        """Those of the tasks that some partition has."""
+        """The given tasks that exist in some partition."""
         asked, found = list(task_ids), set[str]()
         for partition in range(self._link.partitions):
             prefix = self._link.names[partition].prefix

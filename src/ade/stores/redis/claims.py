@@ -1,4 +1,4 @@
-"""Claims: which tasks a worker gets."""
+"""Claims: select the next tasks for a worker, within the limits of their names."""
 
 import asyncio
 import time
@@ -23,17 +23,17 @@ from ade.tasks.decisions import fail_run
 from ade.tasks.model import Task
 from ade.tasks.outcomes import Failed
 
-# Limits of a name that has work in several partitions: counted over all of them, by one claimer at a time.
+# Limits of a task name with tasks in several partitions: one claimer at a time counts over all of them.
 
 
 _DUTY = "limits"
-_HELD_MS = 5_000  # far longer than a claim takes; after a crash others go on then
+_HELD_MS = 5_000  # far longer than a claim takes; after a crash other claimers continue then
 _PATIENCE_S = 1.0
 _PAUSE_S = 0.005
 
 
 class LimitUsage:
-    """What each partition has of names with limits."""
+    """Running tasks, rate limits, and busy concurrency keys of task names with limits, per partition."""
 
     def __init__(self, link: RedisClient, timing: Timing, partitions: Sequence[int], not_after: int) -> None:
         self._link = link
@@ -45,7 +45,7 @@ class LimitUsage:
         self._not_after = not_after
 
     async def read(self) -> None:
-        """Ask all; then let those with parked tasks know which keys have room."""
+        """Read the usage of all partitions, then let each unpark tasks whose concurrency key has capacity."""
         for partition in self._partitions:
             await self._ask(partition, busy=False)
         for partition in self._partitions:
@@ -59,7 +59,7 @@ class LimitUsage:
         self._busy[partition] = Counter(_counts(keys))
 
     def elsewhere(self, partition: int) -> dict[str, Any]:
-        """What a claim from one partition must know of the others."""
+        """The usage of other partitions that a claim from this one must count."""
         rates: dict[str, int] = {}
         for known in self._rates.values():
             rates.update({name: max(rates.get(name, 0), full_at) for name, full_at in known.items()})
@@ -71,7 +71,7 @@ class LimitUsage:
         }
 
     async def taken(self, partition: int, tasks: Iterable[Task]) -> None:
-        """These were started there."""
+        """Count tasks that were just claimed from a partition."""
         for task in tasks:
             self._running[partition][task.name] += 1
             if task.concurrency_key is not None:
@@ -94,9 +94,9 @@ def _counts(flat: Sequence[Any]) -> dict[str, int]:
 
 @asynccontextmanager
 async def only_claimer(link: RedisClient, timing: Timing, holder: str) -> AsyncIterator[int | None]:
-    """Be the only one who claims names with limits, until the moment answered.
+    """Become the only claimer of task names with limits, and yield the (steady) time until which that holds.
 
-    None when others are for too long, or nobody can tell who is.
+    Yields None if another claimer holds the job for too long, or if the store is unavailable.
     """
     deadline = asyncio.get_running_loop().time() + _PATIENCE_S
     while True:
@@ -113,20 +113,22 @@ async def only_claimer(link: RedisClient, timing: Timing, holder: str) -> AsyncI
 
 
 async def _take(link: RedisClient, timing: Timing, holder: str, ttl_ms: int) -> bool:
-    """Take or give back the duty; who cannot be told so does not have it, and what is not given back ends by itself."""
+    """Acquire or release the job. Without a response it is not held; a job that is not released expires."""
     try:
         return await claim_job(link, timing, _DUTY, holder, ttl_ms, patience_s=_PATIENCE_S)
     except StoreUnavailable:
         return False
 
 
-_UNKNOWN_S = 2.0  # how long limits are left alone after a partition did not tell what it has of them
+_UNKNOWN_S = 2.0  # how long names with limits are skipped after a partition did not report its usage
 _log = Log("ade.store")
 Claimed = tuple[int, Task]  # seq and task
-Head = tuple[int, int, int, str]  # priority, seq, partition, and the name if it has limits
+Head = tuple[int, int, int, str]  # priority, seq, partition, and the name if it has limits, else empty
 
 
 class RedisClaims:
+    """Claim tasks from one partition or across several."""
+
     def __init__(self, link: RedisClient, places: Partitions, timing: Timing, committing: RedisCommits) -> None:
         self._link = link
         self._places = places
@@ -147,9 +149,9 @@ class RedisClaims:
         return tasks
 
     async def _claim_among(self, partitions: Sequence[int], request: ClaimRequest) -> list[Task]:
-        """Look at the heads of all, then take what comes first, wherever it is."""
+        """Peek at the heads of all partitions, then claim the first tasks over all of them."""
         first = await self._peek(partitions, request, len(request.run_ids))
-        if before := first.given_before:  # the same request again, after an unknown outcome
+        if before := first.given_before:  # a retry of a request whose response was lost
             claimed = await self._claim_again(before, request)
         elif first.has_limits:
             claimed = await self._claim_limited(partitions, request, first)
@@ -165,7 +167,7 @@ class RedisClaims:
     async def _claim_shares(
         self, partitions: Sequence[int], request: ClaimRequest, heads: "PartitionHeads | None" = None
     ) -> list[Claimed]:
-        """Ask each partition at once for its share; names with limits are left alone."""
+        """Claim its share from each partition concurrently; skip names with limits."""
         claimed: list[Claimed] = []
         open_to, left = list(partitions), list(request.run_ids)
         for number in count():
@@ -185,7 +187,7 @@ class RedisClaims:
                 claimed += got
                 left += _unused(part.run_ids, got)
                 if len(got) < len(part.run_ids):
-                    open_to.remove(partition)  # it has no more for this worker
+                    open_to.remove(partition)  # it has no more tasks for this worker
             if not left:
                 return claimed
         raise AssertionError("counting never ends")
@@ -193,7 +195,7 @@ class RedisClaims:
     async def _claim_limited(
         self, partitions: Sequence[int], request: ClaimRequest, first: "PartitionHeads"
     ) -> list[Claimed]:
-        """Names with limits are counted over all partitions, so one at a time claims them, in order."""
+        """Claim names with limits in order. One claimer at a time, because limits count over all partitions."""
         free = structs.replace(request, names=request.names - {name for *_, name in first.ranked if name})
         if time.monotonic() < self._limits_unknown_until:
             return await self._claim_shares(partitions, free)
@@ -204,7 +206,7 @@ class RedisClaims:
         return await self._claim_shares(partitions, free)
 
     async def _usage(self, not_after: int) -> LimitUsage | None:
-        """None when a partition is away: what runs there counts, and nobody knows how much it is."""
+        """The usage of limits, or None if a partition is unreachable: its running tasks count but are unknown."""
         usage = LimitUsage(self._link, self._timing, list(self._places.all), not_after)
         try:
             await usage.read()
@@ -233,8 +235,8 @@ class RedisClaims:
                 left = [*_unused(part.run_ids, got), *left[len(ranks) :]]
                 taken += got
             claimed += taken
-            if not taken and heads.ranked == before:  # neither started nor parked: limits keep these names back
-                held_back = {name for *_, name in heads.ranked[: len(left)] if name}  # what is behind was not tried
+            if not taken and heads.ranked == before:  # neither started nor parked: their limits are reached
+                held_back = {name for *_, name in heads.ranked[: len(left)] if name}  # later heads were not tried
                 if not held_back:
                     break
                 request = structs.replace(request, names=request.names - held_back)
@@ -242,7 +244,7 @@ class RedisClaims:
         return claimed
 
     async def _peek(self, partitions: Sequence[int], request: ClaimRequest, limit: int) -> "PartitionHeads":
-        """What a claim would come upon first in each partition."""
+        """The first claimable tasks of each partition."""
         question = {
             **self._timing(),
             "id": request.run_ids[0],
@@ -262,7 +264,7 @@ class RedisClaims:
     async def _claim_from(
         self, partition: int, request: ClaimRequest, request_id: str, extra: Mapping[str, Any] = MappingProxyType({})
     ) -> list[Claimed]:
-        """Ask until the partition has given what it can; one call looks at a bounded number of tasks."""
+        """Claim until the partition has no more; one script call checks a bounded number of tasks."""
         while True:
             more, *records = await self._link.run("claim", partition, {**self._packed(request_id, request), **extra})
             claimed: list[Claimed] = []
@@ -289,7 +291,7 @@ class RedisClaims:
         return packed
 
     async def _set_aside(self, partition: int, record: Record, error: Exception) -> None:
-        """A claimed task that cannot be read fails; the others go out."""
+        """Fail a claimed task whose record cannot be decoded, so that the other tasks can run."""
         remains = remains_of(record, f"{type(error).__name__}: {error}; its bytes are in quarantine")
         assert remains.error is not None
         failure = fail_run(remains, Failed(remains.error), now=remains.updated_at, randomness=0.5)
@@ -302,7 +304,7 @@ def _unused(run_ids: Sequence[str], claimed: Sequence[Claimed]) -> list[str]:
 
 
 class PartitionHeads:
-    """What comes first in each of several partitions."""
+    """The first claimable tasks of several partitions, ranked by priority and seq."""
 
     def __init__(self, found: Mapping[int, list[Any]]) -> None:
         self.given_before = [partition for partition, (given, *_) in found.items() if given]

@@ -1,4 +1,4 @@
-"""The time of the server, which is the time of everybody who uses it."""
+"""The server clock, which all processes share, and random tokens that identify requests."""
 
 import os
 import threading
@@ -10,20 +10,20 @@ if TYPE_CHECKING:
 
 
 REMEASURE_S = 10.0
-_DRIFT = 100e-6  # how fast two clocks may part: more than any working crystal does
-_CATCHING_UP = 0.5  # how fast time goes here while what was told is ahead of the server
+_DRIFT = 100e-6  # assumed clock drift: more than any working crystal has
+_CATCHING_UP = 0.5  # speed of this clock while its last value is ahead of the server
 
 
 class ServerClock:
-    """An estimate that is corrected by every measurement and never goes backwards.
+    """An estimate of the server time that every measurement corrects and that never goes backwards.
 
-    When the server's clock turns out to be behind what was told already, time here goes at half its speed until the
-    server has caught up.
+    If the server clock turns out to be behind the last returned value, this clock runs at half speed until the server
+    has caught up.
     """
 
     def __init__(self) -> None:
         local_ns = time.monotonic_ns()
-        self._offset_ns = time.time_ns() - local_ns  # server time minus local time; a guess until it is measured
+        self._offset_ns = time.time_ns() - local_ns  # server time minus local time; a guess until measured
         self._error_ns: float = float("inf")
         self._measured_at_ns: int | None = None
         self._told_ns = 0
@@ -46,14 +46,14 @@ class ServerClock:
             return self._told_ns // 1_000_000
 
     def due(self, local_ns: int) -> bool:
-        """Whether the next exchange with a server should measure."""
+        """Return whether the next exchange with the server should measure its time."""
         measured = self._measured_at_ns
         return measured is None or local_ns - measured > REMEASURE_S * 1e9
 
     def observe(self, server_us: int, sent_ns: int, received_ns: int) -> None:
-        """Take in what the server's clock showed at some moment between sending and receiving.
+        """Record the server time of some moment between sending and receiving.
 
-        A slow answer says little: it is used only if it contradicts what is known, or if that has grown old.
+        A slow response is imprecise: it is used only if it contradicts the estimate, or if the estimate is old.
         """
         middle, error = (sent_ns + received_ns) // 2, (received_ns - sent_ns) / 2
         offset = server_us * 1000 - middle
@@ -68,14 +68,15 @@ class ServerClock:
             self._measured_at_ns = received_ns
 
     async def measure(self, link: "RedisClient") -> None:
-        """Ask the server now. Traffic does the same by itself every ten seconds."""
+        """Measure now. Regular traffic does so every 10 s."""
         with self._lock:
             self._measured_at_ns = None
         await link.ask(0, ("PING",))
 
 
-# Names for requests whose repetition must be told from another request that asks for the same.
+# Idempotency tokens of requests.
 
 
 def new_token() -> str:
+    """Return a random token that distinguishes a repeated request from a new one with the same content."""
     return os.urandom(8).hex()

@@ -1,4 +1,7 @@
-"""Records to what the server keeps and back. Where a field of a task lies is decided here and in lua/lib/fields.lua."""
+"""Encoding and decoding of task records, changes, and events, and reads of records by ID.
+
+The positions of task fields in the state array are defined here and in lua/lib/fields.lua.
+"""
 
 import hashlib
 import re
@@ -20,7 +23,7 @@ from ade.tasks.lifecycle import FINAL, Status
 from ade.tasks.model import AfterFailure, Task
 from ade.tasks.model import as_text as needs_text
 
-# How deeply JSON may be nested: what some reader could not take apart again must not be stored.
+# Nesting limit of JSON: a payload that some reader cannot decode must not be stored.
 
 
 _MOST_LEVELS = 990
@@ -28,7 +31,7 @@ _STRINGS, _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"'), re.compile(rb"[\[\]{}]"
 
 
 def check_depth(payload: Raw) -> None:
-    """Refuse JSON that is nested so deeply that some reader could not take it apart again."""
+    """Raise PayloadTooLarge for JSON that is nested too deeply for some reader to decode."""
     if len(payload) < _MOST_LEVELS:
         return
     content = bytes(payload)
@@ -46,7 +49,7 @@ def _depth(content: bytes) -> int:
     return deepest
 
 
-# Places in the state array, counted from 1 as in Lua. 0 is never used.
+# Positions in the state array, counted from 1 as in Lua.
 STATE_FIELDS = {
     "status": 1,
     "version": 4,
@@ -90,11 +93,11 @@ DETAIL_FIELDS = tuple(
 )
 UNREADABLE = (msgspec.MsgspecError, RecursionError, TypeError, IndexError, KeyError)
 
-Record = Sequence[Any]  # id, state, detail, outcome, progress, as the scripts answer it
+Record = Sequence[Any]  # id, state, detail, outcome, progress, as scripts return them
 
 
 def _part(name: str, fields: Sequence[str]) -> type[msgspec.Struct]:
-    """A struct of some of the task's fields that leaves defaults out when it is encoded."""
+    """Define a struct of some task fields that omits defaults when encoded."""
     known = {field.name: field for field in structs.fields(Task)}
     specs = [
         (field, known[field].type) if known[field].required else (field, known[field].type, known[field].default)
@@ -119,7 +122,7 @@ _STATUSES = {str(status): status for status in Status}
 
 
 def idem_digest(queue: str, name: str, key: str) -> str:
-    """The name under which a repeated request finds the first one."""
+    """Return the digest of an idempotency key, which is part of a Redis key."""
     return hashlib.sha256(f"{queue}\0{name}\0{key}".encode()).hexdigest()[:40]
 
 
@@ -128,7 +131,7 @@ def _idem(task: Task) -> str | bool:
 
 
 def as_text(content: bytes) -> Raw:
-    """Bytes as a MessagePack string: the scripts' decoder does not know MessagePack's type for bytes."""
+    """Pack bytes as a MessagePack string: the decoder of Lua scripts does not support the binary type."""
     size = len(content)
     if size < 32:
         head = bytes([0xA0 | size])
@@ -140,11 +143,12 @@ def as_text(content: bytes) -> Raw:
 
 
 def detail_of(task: Task) -> bytes:
+    """Encode the fields of a task that rarely change."""
     return _json(_Detail(*_detail_of(task)))
 
 
 def outcome_of(task: Task) -> bytes:
-    """What the runs have left behind; empty when that is nothing at all."""
+    """Encode the outcome fields of a task; empty if all have their defaults."""
     outcome = _Outcome(*_outcome_of(task))
     return b"" if outcome == _NO_OUTCOME else _json(outcome)
 
@@ -152,7 +156,7 @@ def outcome_of(task: Task) -> bytes:
 def new_task(
     task: Task, events: Sequence[Event], remote: Sequence[tuple[str, int]] = (), age: int | bool = False
 ) -> list[Any]:
-    """A task for lua/add.lua; `remote` tells what it waits for in other partitions, `age` its place in the call."""
+    """Pack a task for lua/add.lua; `remote` are its dependencies in other partitions, `age` its tick if fixed."""
     check_depth(task.args)
     state: list[Any] = [False] * LENGTH
     for place, value in zip(_STATE_PLACES, _state_of(task), strict=True):
@@ -162,31 +166,32 @@ def new_task(
     state[IDEM - 1], state[DIGEST - 1] = _idem(task), task.args_digest or False
     state[LOGGED - 1] = ""
     if task.needs:
-        state.append(needs_text(task.needs))  # at NEEDS; for most tasks there is no such field
+        state.append(needs_text(task.needs))  # at NEEDS; most tasks do not have this field
     tolerant = task.after_failure is AfterFailure.RUN
     needs: Sequence[str] = task.depends_on
     if remote:
         afar = {on for on, _ in remote}
         needs = [on for on in needs if on not in afar]
     told = [packed_event(event) for event in events]
-    always_fits = task.source == SYSTEM  # what serves other tasks is not kept out by a full queue
+    always_fits = task.source == SYSTEM  # tasks of the system are exempt from the queue limit
     return [task.id, state, as_text(detail_of(task)), needs, tolerant, told, remote, age, always_fits]
 
 
 def packed_event(event: Event) -> Raw:
+    """Pack an event for the scripts."""
     payload = _json(event.payload).decode()
     return as_text(_packed([event.type, event.at, event.task_id, event.actor or False, payload]))
 
 
 def result_expiry(task: Task) -> int | bool:
-    """When the result of a completed task is to be forgotten."""
+    """Return when the result of a completed task expires, or False."""
     if task.result is None or task.result_ttl_ms is None or task.finished_at is None:
         return False
     return task.finished_at + task.result_ttl_ms
 
 
 def packed_change(change: Change, extra: dict[str, Any] | None = None) -> list[Any]:
-    """A change for lua/commit.lua; `extra` is what the store adds to it."""
+    """Pack a change for lua/commit.lua; `extra` contains options that the store adds."""
     more = _more(change) | (extra or {})
     after, fields, guard = change.after, change.fields, change.guard
     patch: list[Any] = [STATE_FIELDS["status"], after.status, STATE_FIELDS["updated_at"], after.updated_at]
@@ -217,15 +222,15 @@ def packed_change(change: Change, extra: dict[str, Any] | None = None) -> list[A
 
 
 def is_revival(change: Change) -> bool:
-    """Whether a task that had ended will run again."""
+    """Return whether a change makes a task in a final state run again."""
     return change.before.status in FINAL and change.after.status not in FINAL
 
 
 def _more(change: Change) -> dict[str, Any]:
-    """What only some changes need."""
+    """Options that only some changes need."""
     more: dict[str, Any] = {}
     if change.before.status is Status.RUNNING and "run_after" not in change.fields:
-        more["due"] = True  # what ran was due, whatever has become of the clock since
+        more["due"] = True  # a running task was due, even if the clock has changed since
     if is_revival(change):
         more["depends_on"] = change.after.depends_on
         more["tolerant"] = change.after.after_failure is AfterFailure.RUN
@@ -233,12 +238,12 @@ def _more(change: Change) -> dict[str, Any]:
 
 
 def read_task(record: Record) -> Task:
-    """The task of a record. Raises one of UNREADABLE."""
+    """Decode the task of a record. Raises one of UNREADABLE."""
     return read_aged(record)[1]
 
 
 def read_aged(record: Record) -> tuple[int, Task]:
-    """The `seq` and the task of a record. Raises one of UNREADABLE."""
+    """Decode the `seq` and the task of a record. Raises one of UNREADABLE."""
     _, packed_state, detail, outcome, progress = record[:5]
     state = _state(packed_state)
     fields = _state_fields(state)
@@ -275,12 +280,12 @@ def _state_fields(state: list[Any]) -> dict[str, Any]:
 
 
 def task_of(record: Record) -> Task:
-    """The task of a record, or what is left of one that cannot be read."""
+    """Decode the task of a record; if it cannot be decoded, return its `remains_of`."""
     return aged_of(record)[1]
 
 
 def aged_of(record: Record) -> tuple[int, Task]:
-    """The same with its `seq`."""
+    """The same as `task_of`, with the `seq`."""
     try:
         return read_aged(record)
     except UNREADABLE as error:
@@ -288,18 +293,18 @@ def aged_of(record: Record) -> tuple[int, Task]:
 
 
 def remains_of(record: Record, why: str) -> Task:
-    """A task as far as its state tells; its arguments and outcome cannot be read."""
+    """Build a task from its state alone, when its arguments or outcome cannot be decoded."""
     fields = _state_fields(_state(record[1]))
     return Task(id=record[0].decode(), error=unreadable_record(why), **fields)
 
 
 def logged_in(packed_state: bytes) -> list[int]:
-    """The entries of the event log that tell of a task."""
+    """Return the event log entries (ticks) with events of a task."""
     return [int(tick) for tick in _state(packed_state)[LOGGED - 1].split()]
 
 
 def read_events(packed: bytes, first: int, step: int) -> list[Event]:
-    """The events of one entry of the log. The claims of one call are kept as one piece, the worker told once."""
+    """Decode the events of one log entry. All claims of one call share one item that names the worker once."""
     found: list[Event] = []
 
     def tell(kind: str, at: int, task_id: str, actor: str | None, payload: dict[str, object]) -> None:
@@ -318,7 +323,7 @@ def read_events(packed: bytes, first: int, step: int) -> list[Event]:
     return found
 
 
-# Reading whole records by id.
+# Reads of whole records by ID.
 
 
 FIELDS = ("state", "detail", "outcome", "progress")
@@ -326,12 +331,12 @@ _PORTION = 500
 
 
 def pairs(flat: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-    """A map or a list with scores, which the server tells as one row of words."""
+    """Pair up the flat list in which the server returns a hash or members with scores."""
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
 async def raw_records(link: RedisClient, partition: int, task_ids: Sequence[str]) -> list[Record]:
-    """The records of one partition, those that exist, in the order asked."""
+    """Read records of one partition in the given order; missing ones are left out."""
     prefix = link.names[partition].prefix
     found: list[Record] = []
     for first in range(0, len(task_ids), _PORTION):
@@ -342,10 +347,10 @@ async def raw_records(link: RedisClient, partition: int, task_ids: Sequence[str]
 
 
 async def read_records(link: RedisClient, places: Partitions, task_ids: Sequence[str]) -> dict[str, Task]:
-    """Tasks by their ids, wherever they are; those that do not exist are missing."""
+    """Read tasks by ID from all partitions; missing ones are left out."""
     tasks = await _read_where_known(link, places, task_ids)
     missing = [task_id for task_id in task_ids if task_id not in tasks]
-    if missing and places.forget(missing):  # an edited draft may have gone to another partition
+    if missing and places.forget(missing):  # an edited draft can move to another partition
         tasks.update(await _read_where_known(link, places, missing))
     places.remember(tasks.values())
     return tasks

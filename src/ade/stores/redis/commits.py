@@ -1,4 +1,4 @@
-"""Decided changes are written: each commit whole or not at all, many commits in one call."""
+"""Commits of task changes: each is atomic within a partition, and many are sent in one call."""
 
 import asyncio
 from collections import Counter
@@ -16,19 +16,19 @@ from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.tasks.changes import Change
 
-_MOST = 500  # changes in one call of the script, unless one caller brings more
-_LARGE = 1 << 14  # bytes that weigh as much as a change more, so that no call takes long on a slow line
+_MOST = 500  # changes in one script call, unless a single caller has more
+_LARGE = 1 << 14  # bytes that count as one more change, so that no call takes long on a slow network
 Verdicts = list[StaleWrite | None]
 
 
 @dataclass(frozen=True, slots=True)
 class _PartitionCommit:
-    """What one caller changes in one partition; `packed` is the same for the script."""
+    """The changes of one caller in one partition; `packed` is their form for the script."""
 
     changes: Sequence[Change]
     packed: list[Any]
     together: bool
-    remote: Mapping[str, Sequence[tuple[str, int]]]  # of tasks that run again: what they wait for in other partitions
+    remote: Mapping[str, Sequence[tuple[str, int]]]  # dependencies in other partitions of tasks that run again
 
 
 def _weight(commit: _PartitionCommit) -> int:
@@ -36,6 +36,8 @@ def _weight(commit: _PartitionCommit) -> int:
 
 
 class RedisCommits:
+    """Write task changes, guarded by version or lease."""
+
     def __init__(
         self,
         link: RedisClient,
@@ -64,7 +66,7 @@ class RedisCommits:
         for partition, positions in self._by_partition(changes).items():
             try:
                 refusals = await self._write(partition, [changes[position] for position in positions], together=True)
-            except NotConfirmed as error:  # written all the same, and so must the rest be before the caller is told
+            except NotConfirmed as error:  # the changes are written; write the rest before raising
                 unconfirmed = error
                 continue
             for refusal in refusals:
@@ -74,7 +76,7 @@ class RedisCommits:
             raise unconfirmed
 
     async def commit_each(self, changes: Sequence[Change]) -> Verdicts:
-        """A partition that is away keeps none of the others from being written; the caller may repeat the whole."""
+        """Commit each change on its own, also if a partition is unreachable; the caller can repeat the whole call."""
         by_partition = self._by_partition(changes)
         writing = (
             self._write(partition, [changes[position] for position in positions], together=False)
@@ -90,7 +92,7 @@ class RedisCommits:
         return verdicts
 
     async def quarantine(self, partition: int, failure: Change) -> None:
-        """Fail a task whose record cannot be read, with its bytes kept for a person to look at."""
+        """Fail a task whose record cannot be decoded, and keep a copy of its bytes for inspection."""
         await self._ask(partition, [failure], [{"quarantine": True}], together=False)
 
     async def _write(self, partition: int, changes: Sequence[Change], *, together: bool) -> Verdicts:
@@ -108,7 +110,7 @@ class RedisCommits:
         return await self._batchers[partition].ask(_PartitionCommit(changes, packed, together, again))
 
     async def _more(self, change: Change) -> dict[str, Any] | None:
-        """What the script must know when a change reaches beyond its partition."""
+        """Options for the script if a change affects other partitions."""
         if self._link.partitions == 1:
             return None
         here, there = (self._places.of_queue(task.queue) for task in (change.before, change.after))
@@ -156,7 +158,7 @@ class RedisCommits:
         ]
 
     def _must_confirm(self, commits: list[_PartitionCommit]) -> bool:
-        """People who change something want to know it safe; the end of a run that is lost is only a run more."""
+        """Confirm changes by people. The outcome of a run need not be: if it is lost, the task runs again."""
         return self._link.is_strong and any(commit.together for commit in commits)
 
 
@@ -169,7 +171,7 @@ def _check_movable(change: Change) -> None:
 
 
 def _verdicts(commit: _PartitionCommit, answer: Sequence[Any]) -> Verdicts:
-    """The answer to a commit: of each change, or of the whole if it is written completely or not at all."""
+    """The verdicts of a commit: one per change, or a single one if the commit is atomic."""
     if commit.together:
         verdict, *position = answer
         return [_refusal(commit.changes[position[0] - 1], verdict)] if position else [None]
@@ -177,7 +179,7 @@ def _verdicts(commit: _PartitionCommit, answer: Sequence[Any]) -> Verdicts:
 
 
 def _refusal(change: Change, verdict: Any) -> StaleWrite | None:
-    """None when the change is written, by this call or by an earlier one with the same content."""
+    """The error of a rejected change; None if this call or an earlier identical one has written it."""
     if verdict in (b"written", b"repeated"):
         return None
     if verdict == b"missing":

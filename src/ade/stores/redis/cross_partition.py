@@ -1,7 +1,7 @@
-"""Tasks that wait for tasks of another partition. Two records cannot be written at once, so news are carried over.
+"""Dependencies between tasks of different partitions, which cannot be written atomically.
 
-A task that waits afar is first stored as waiting, then made known to what it waits for; an outbox in each partition
-holds what others must be told. Every step can be repeated, and the sweep finishes what a crash has left undone.
+A task with a remote dependency is first stored as waiting, then registered with that dependency. An outbox in each
+partition holds messages for other partitions. Every step can be repeated, and the sweep completes it after a crash.
 """
 
 import asyncio
@@ -21,15 +21,17 @@ from ade.stores.redis.partitions import Partitions
 from ade.tasks.model import AfterFailure, Task
 
 _PORTION = 200
-_SETTLED_AFTER_MS = 5_000  # whoever stored a task has had time to make it known
-_PATIENCE_S = 1.5  # with a partition that is told something; others wait meanwhile
-_AWAY_S = 2.0  # how long one that did not answer is left out
+_SETTLED_AFTER_MS = 5_000  # by then the process that stored a task has registered it, or crashed
+_PATIENCE_S = 1.5  # per partition; messages for the others wait meanwhile
+_AWAY_S = 2.0  # how long an unreachable partition is skipped
 
-_NEWS = {b"met": "met", b"broken": "broken", b"open": "hope"}  # what a task is told of the fate of another
+_NEWS = {b"met": "met", b"broken": "broken", b"open": "hope"}  # status of a dependency -> message to the waiting task
 _Run = Callable[[str, int, dict[str, Any]], Awaitable[Any]]
 
 
 class CrossPartitionDependencies:
+    """Registers remote dependencies and delivers messages between partitions."""
+
     def __init__(self, link: RedisClient, places: Partitions, timing: Timing) -> None:
         self._link = link
         self._places = places
@@ -37,7 +39,7 @@ class CrossPartitionDependencies:
         self._away_until: dict[int, float] = {}
 
     async def remote_needs(self, task: Task) -> list[tuple[str, int]]:
-        """What a task waits for in other partitions, with the partition."""
+        """The dependencies of a task in other partitions, with the partition."""
         if self._link.partitions == 1 or not task.depends_on:
             return []
         here = self._places.of_queue(task.queue)
@@ -45,11 +47,11 @@ class CrossPartitionDependencies:
         return [(on, known[on]) for on in dict.fromkeys(task.depends_on) if known.get(on, here) != here]
 
     async def make_known(self, task: Task, remote: Sequence[tuple[str, int]], *, again: bool = False) -> None:
-        """Tell what a task waits for that it does, and the task how things stand."""
+        """Register a task with its remote dependencies, and send their status to the task."""
         await self._make_known(task, remote, again, self._link.run)
 
     async def _make_known(self, task: Task, remote: Sequence[tuple[str, int]], again: bool, run: _Run) -> None:
-        """How things stand may change before the task hears of it, so after news there is a second look."""
+        """Register until the status is stable: it can change before the task receives it."""
         here = self._places.of_queue(task.queue)
         told = dict.fromkeys((on for on, _ in remote), b"open")
         asked = list(remote)
@@ -60,7 +62,7 @@ class CrossPartitionDependencies:
             if asked:
                 messages = [_message(_NEWS[fates[on]], on, task.id, place) for on, place in asked]
                 await run("receive_messages", here, {**self._timing(), "messages": messages})
-            asked = [(on, place) for on, place in asked if fates[on] != b"met"]  # that stays so
+            asked = [(on, place) for on, place in asked if fates[on] != b"met"]  # this status is final
         await run("receive_messages", here, {**self._timing(), "messages": [_message("linked", "", task.id, here)]})
 
     async def _fates(self, task: Task, asked: Sequence[tuple[str, int]], again: bool, run: _Run) -> dict[str, bytes]:
@@ -75,7 +77,7 @@ class CrossPartitionDependencies:
         return fates
 
     async def carry_on(self, partition: int, revived: Iterable[tuple[Task, Sequence[tuple[str, int]]]]) -> None:
-        """After a commit: tell whom it concerns. What cannot be told now is written down, and the sweep tells it."""
+        """After a commit, notify other partitions. The sweep delivers messages that cannot be delivered now."""
         with suppress(StoreUnavailable):
             await self.deliver(partition)
         for task, remote in revived:
@@ -83,7 +85,7 @@ class CrossPartitionDependencies:
                 await self._make_known(task, remote, True, self._run)
 
     async def deliver(self, partition: int) -> None:
-        """Carry over what a partition has to tell others. Raises at the end if some of them are away."""
+        """Deliver the outbox of a partition. Raises at the end if some partitions are unreachable."""
         key = f"{self._link.names[partition].prefix}queue:outbox"
         start, away = "-", dict[int, StoreUnavailable]()
         while True:
@@ -94,7 +96,7 @@ class CrossPartitionDependencies:
                 message = [as_text(facts[b"message"]), partition, f"{partition}-{entry_id.decode()}"]
                 by_target.setdefault(int(facts[b"to"]), []).append((entry_id, message))
             for target, news in by_target.items():
-                if target in away:  # it must hear everything in order
+                if target in away:  # a partition must receive its messages in order
                     continue
                 try:
                     await self._run(
@@ -110,7 +112,7 @@ class CrossPartitionDependencies:
             raise next(iter(away.values()))
 
     async def sweep(self) -> None:
-        """Finish what was left undone, wherever that is possible; raises if it is not everywhere."""
+        """Deliver messages and complete registrations of all partitions; raises if one is unreachable."""
         if self._link.partitions == 1:
             return
         done = await asyncio.gather(*map(self._sweep, self._places.all), return_exceptions=True)
@@ -132,7 +134,7 @@ class CrossPartitionDependencies:
         for task in map(task_of, await raw_records(self._link, partition, late)):
             [needs] = await self._ask(partition, ("HGETALL", f"{prefix}task:needs:{task.id}"))
             remote = [(on.decode(), int(at)) for on, at in _afar(needs)]
-            with suppress(StoreUnavailable):  # it stays unlinked
+            with suppress(StoreUnavailable):  # the next sweep tries again
                 await self._make_known(task, remote, task.generation > 1, self._run)
 
     async def _run(self, name: str, partition: int, request: dict[str, Any]) -> Any:
@@ -145,7 +147,7 @@ class CrossPartitionDependencies:
 
     @contextmanager
     def _within_reach(self, partition: int) -> Iterator[None]:
-        """Whoever was away a moment ago is not waited for again."""
+        """Fail immediately for a partition that was unreachable a moment ago."""
         if self._away_until.get(partition, 0.0) > time.monotonic():
             raise StoreUnavailable(f"partition {partition} did not answer a moment ago")
         try:
@@ -160,5 +162,5 @@ def _message(kind: str, on: str, task_id: str, partition: int) -> list[Any]:
 
 
 def _afar(needs: list[bytes]) -> list[tuple[bytes, bytes]]:
-    """Those of a task's needs that are in other partitions, with the number."""
+    """The dependencies in other partitions, with the partition number."""
     return [(on, word.partition(b"@")[2]) for on, word in pairs(needs) if b"@" in word]

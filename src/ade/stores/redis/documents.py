@@ -1,4 +1,4 @@
-"""DocumentStore on Redis: all documents are in the first partition, so that they are written together."""
+"""Document store on Redis: all documents are in the first partition, so that one call writes several atomically."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +20,8 @@ _decode = msgspec.msgpack.Decoder(tuple[int, int | bool, str]).decode
 
 
 class RedisDocuments:
+    """Versioned documents with optional expiry, and rate limits."""
+
     def __init__(self, link: RedisClient, timing: Timing, wakeups: RedisWakeups) -> None:
         self._link = link
         self._timing = timing
@@ -62,14 +64,14 @@ class RedisDocuments:
         return int(await self._run("document_rate", request))
 
     async def expire_documents(self, limit: int) -> int:
-        """Rates are forgotten by the server itself."""
+        """Remove expired documents. The server itself expires rate limits."""
         return int(await self._run("document_expire", {"limit": limit}))
 
     async def _run(self, script: str, request: dict[str, Any], *, confirm: bool = False) -> Any:
         return await self._link.run(script, _PLACE, {**self._timing(), **request}, confirm=confirm)
 
     async def _read(self, command: str, kind: str, *words: str) -> tuple[int, Any]:
-        """What time it is, and what the server answers of the documents of a kind."""
+        """The current time, and the response of the server for documents of a kind."""
         key = f"{self._link.names[_PLACE].prefix}documents:{kind}"
         (seconds, micros), found = await self._link.ask(_PLACE, ("TIME",), (command, key, *words))
         given = self._timing().get("now")

@@ -1,4 +1,7 @@
-"""OutputStore on Redis: the lines of a task are a stream beside its record, numbered from 1."""
+"""Effect ledger and task output on Redis.
+
+The output lines of a task are a stream next to its record, numbered from 1.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,10 +16,10 @@ from ade.stores.redis.codec import as_text
 from ade.stores.redis.partitions import Partitions, partition_of_key
 from ade.tasks.model import MOST_OUTPUT_LINES, OUTPUT_CUT, Effect, OutputLine, lines_by_run
 
-# EffectStore on Redis: the ledger of side effects, spread over the partitions by their keys.
-
 
 class RedisEffects:
+    """The ledger of side effects (`ctx.once`), distributed over the partitions by key."""
+
     def __init__(self, link: RedisClient, timing: Timing) -> None:
         self._link = link
         self._timing = timing
@@ -59,6 +62,8 @@ class RedisEffects:
 
 
 class RedisOutputs:
+    """The output lines of tasks."""
+
     def __init__(self, link: RedisClient, places: Partitions) -> None:
         self._link = link
         self._places = places

@@ -1,7 +1,7 @@
-"""EventLog on Redis: one stream for each partition, read as one log.
+"""The event log on Redis: one stream per partition, read as one log.
 
-The seq of an event is the tick at which its partition wrote it. Ticks are unique over all partitions, and before a
-reader is given events of several partitions, each has promised to write nothing below the newest of them.
+The seq of an event is the tick at which its partition wrote it. Ticks are unique across partitions. Before a reader
+gets events of several partitions, each partition has reserved a tick: it writes nothing below the newest of them.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,12 @@ from ade.stores.redis.codec import logged_in, pairs, read_events
 from ade.stores.redis.partitions import Partitions
 
 _PORTION = 500
-_FIRST_PORTION = 4  # an entry holds the events of a whole call, often as many as are asked for
+_FIRST_PORTION = 4  # one entry holds all events of a call, often as many as the reader wants
 
 
 class RedisEvents:
+    """The event log: reads, reader cursors, and trimming."""
+
     def __init__(self, link: RedisClient, places: Partitions, timing: Timing) -> None:
         self._link = link
         self._places = places
@@ -34,10 +36,10 @@ class RedisEvents:
         return [event for event in events if event.seq <= horizon][:limit]
 
     async def _horizon(self) -> int:
-        """Up to where the logs are complete: every partition has promised to go on behind it."""
+        """The seq up to which all logs are complete: every partition has promised to write only higher ones."""
         promised = {partition: await self._promise(partition) for partition in self._places.all}
         newest = max(tick for tick, _ in promised.values())
-        if any(is_far_ahead for _, is_far_ahead in promised.values()):  # then waiting for the slowest clock takes long
+        if any(is_far_ahead for _, is_far_ahead in promised.values()):  # waiting for the slowest clock would take long
             promised = {partition: await self._promise(partition, at_least=newest) for partition in self._places.all}
         return min(tick for tick, _ in promised.values())
 
@@ -63,7 +65,7 @@ class RedisEvents:
         return events
 
     async def _entry_before(self, key: str, partition: int, after: int) -> str:
-        """The last entry that lies wholly before a place: the one at the place may have more events behind it."""
+        """The ID before the entry that contains `after`, because that entry can contain later events."""
         [entries] = await self._link.ask(partition, ("XREVRANGE", key, f"{after}-0", "-", "COUNT", 1))
         return f"{int(entries[0][0].split(b'-')[0]) - 1}-0" if entries else f"{after}-0"
 
@@ -73,7 +75,7 @@ class RedisEvents:
         if state is None:
             return []
         by_partition: dict[int, list[int]] = {}
-        for tick in logged_in(state):  # a tick tells which partition it is of
+        for tick in logged_in(state):  # the partition follows from the tick
             by_partition.setdefault(tick % self._link.partitions, []).append(tick)
         events: list[Event] = []
         for place, ticks in by_partition.items():
@@ -127,7 +129,7 @@ class RedisEvents:
         return {name.decode(): int(seq) for name, seq in sorted(pairs(flat))}
 
     async def trim(self, before_ms: int, limit: int) -> int:
-        """Entries go whole: once all their events are old, read by everybody, and of tasks that are gone."""
+        """Remove entries whose events are all old, read by every cursor, and about tasks that no longer exist."""
         seen = min((await self.cursors()).values(), default=1 << 62)
         trimmed = 0
         for partition in self._places.all:
@@ -136,7 +138,7 @@ class RedisEvents:
 
     async def _trim(self, partition: int, before_ms: int, seen: int, limit: int) -> int:
         key, start, trimmed = self._key(partition, "events"), "-", 0
-        portion = _FIRST_PORTION  # usually the first ones are young, and nothing else need be read
+        portion = _FIRST_PORTION  # usually the first entries are young, so no more are read
         while trimmed < limit:
             [entries] = await self._link.ask(partition, ("XRANGE", key, start, f"{seen}-0", "COUNT", portion))
             told = ((entry_id, self._events(entry_id, fields)) for entry_id, fields in entries)
@@ -145,7 +147,7 @@ class RedisEvents:
             if doomed:
                 await self._link.run("trim_events", partition, {**self._timing(), "entries": doomed})
                 trimmed += count
-            if not old or len(entries) < portion:  # the log is in the order of time, so what follows is young too
+            if not old or len(entries) < portion:  # the log is ordered by time, so later entries are young too
                 break
             start = f"({entries[-1][0].decode()}"
             portion = min(2 * portion, _PORTION)
@@ -154,13 +156,13 @@ class RedisEvents:
     async def _doomed(
         self, partition: int, entries: list[tuple[bytes, list[Event]]], room: int
     ) -> tuple[list[str], int]:
-        """Those of the entries that tell only of tasks that are gone, and how many events that is."""
+        """The entries whose tasks no longer exist, and their number of events."""
         ids = sorted({event.task_id for _, events in entries for event in events if event.task_id is not None})
         if not entries:
             return [], 0
         there = await self._link.ask(partition, *(("EXISTS", self._key(partition, f"task:{each}")) for each in ids))
         living = {task_id for task_id, is_there in zip(ids, there, strict=True) if is_there}
-        if self._link.partitions > 1:  # a draft may have gone to another partition
+        if self._link.partitions > 1:  # an edited draft can move to another partition
             living |= (await self._places.of_existing([task_id for task_id in ids if task_id not in living])).keys()
         doomed: list[str] = []
         count = 0

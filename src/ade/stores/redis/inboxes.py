@@ -1,4 +1,4 @@
-"""InboxStore on Redis: an inbox is in one partition, with all its items."""
+"""Inbox store on Redis: an inbox and all its items are in one partition."""
 
 import asyncio
 import heapq
@@ -34,6 +34,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RedisInboxes:
+    """Inboxes of conversations: items, batch leases, and summaries."""
+
     def __init__(self, link: RedisClient, timing: Timing, wakeups: RedisWakeups, clock: Clock) -> None:
         self._link = link
         self._timing = timing

@@ -1,4 +1,4 @@
-"""New tasks come in: all of a call or none of it."""
+"""Inserts of new tasks: each call is stored completely or not at all, except across partitions."""
 
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,18 +28,18 @@ from ade.tasks.decisions import birth_events, creation_event
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 
-# The fast path of new plain tasks: their state is packed here, and lua/add_fast_path.lua stores it as it is.
+# Fast path for plain new tasks: their state is packed here, and lua/add_fast_path.lua stores it unchanged.
 
 
-_ARRAY = b"\xdc" + LENGTH.to_bytes(2, "big")  # the head of a state
-_OWN_HEAD = 3  # bytes of the head of a packed list of 16 to 65535 values
+_ARRAY = b"\xdc" + LENGTH.to_bytes(2, "big")  # the MessagePack header of a state
+_OWN_HEAD = 3  # header bytes of a packed list of 16 to 65535 values
 _pack = msgspec.msgpack.Encoder().encode
 Kind = tuple[str, str, int]  # queue, name, priority
 PlainTask = tuple[str, Raw, Raw]  # id, detail, event
 
 
 def is_plain(task: Task) -> bool:
-    """Whether lua/add_fast_path.lua can store a new task."""
+    """Return whether lua/add_fast_path.lua can store a new task."""
     return (
         task.status is Status.PENDING
         and task.version == 1
@@ -62,7 +62,7 @@ def plain_task(task: Task) -> PlainTask:
 
 
 def plain_request(tasks: Sequence[Task], own: Sequence[PlainTask]) -> dict[str, Any]:
-    """The request for lua/add_fast_path.lua. Tasks that differ only in id, detail, and event share a state."""
+    """Build the request for lua/add_fast_path.lua. Tasks that differ only in id, detail, and event share a state."""
     kinds: dict[Kind, int] = {}
     numbers: dict[tuple[object, ...], int] = {}
     states: list[Raw] = []
@@ -81,7 +81,7 @@ def _rest(task: Task) -> bytes:
     """The state after `seq`, of a task without parent or idempotency key, without the log."""
     times = (task.run_after, task.generation, task.created_at)
     fields = (task.queue, task.name, task.priority, *times, False, False, task.args_digest or False)
-    return _pack(fields)[1:]  # a list of less than 16 has a head of one byte
+    return _pack(fields)[1:]  # a list of fewer than 16 values has a header of one byte
 
 
 def _begin(*fields: object) -> Raw:
@@ -94,29 +94,29 @@ def _fresh(task: Task) -> Raw:
     return _begin("pending", "ready", "stream", 1, 0, no, no, no, no, no, 0, no, no, key, no, no, task.updated_at, no)
 
 
-Remote = Mapping[str, Sequence[tuple[str, int]]]  # by task: what it waits for in other partitions, and where
+Remote = Mapping[str, Sequence[tuple[str, int]]]  # task ID -> its dependencies in other partitions, with the partition
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-_AHEAD_MS = 100  # and one for each task: so that no partition has come further by the time it is written
-_MOST = 500  # tasks in one call of the script, unless one caller brings more
+_AHEAD_MS = 100  # plus 1 ms per task, so that no partition has passed these ticks when it is written
+_MOST = 500  # tasks in one script call, unless a single caller adds more
 _MOST_PLAIN = 5000  # tasks in one call of lua/add_fast_path.lua
-_LARGE = 1 << 14  # bytes that weigh as much as a task more, so that no call takes long on a slow line
+_LARGE = 1 << 14  # bytes that count as one more task, so that no call takes long on a slow network
 
 
 @dataclass(slots=True)
 class _InsertCall:
-    """What one caller adds to one partition, packed: `plain` for lua/add_fast_path.lua if that can take it."""
+    """The tasks that one caller adds to one partition; `plain` is set if lua/add_fast_path.lua can store them."""
 
     tasks: Sequence[Task]
     plain: list[PlainTask] | None
     usual: list[Any] | None
 
     def packed(self) -> list[Any]:
-        """The same for lua/add.lua."""
+        """The tasks packed for lua/add.lua."""
         return _packed(self.tasks) if self.usual is None else self.usual
 
 
 def _call(tasks: Sequence[Task], remote: Remote = _NOTHING, ages: Mapping[str, int] = _NOTHING) -> _InsertCall:
-    if not ages and all(map(is_plain, tasks)):  # with ages, their order over several partitions is settled already
+    if not ages and all(map(is_plain, tasks)):  # with ages, the order across partitions is already fixed
         return _InsertCall(tasks, [plain_task(task) for task in tasks], None)
     return _InsertCall(tasks, None, _packed(tasks, remote, ages))
 
@@ -129,7 +129,7 @@ def _weight(call: _InsertCall) -> int:
     return sum(1 + len(task.args) // _LARGE for task in call.tasks)
 
 
-class _ExistingTask(Exception):  # no error: it is answered here by asking again
+class _ExistingTask(Exception):  # internal: caught in `_add_to`, which retries with the existing ID
     """Tasks of a call wait for one that exists already under another id."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
@@ -138,6 +138,8 @@ class _ExistingTask(Exception):  # no error: it is answered here by asking again
 
 
 class RedisInserts:
+    """Add tasks to the partitions of their queues."""
+
     def __init__(
         self,
         link: RedisClient,
@@ -148,7 +150,7 @@ class RedisInserts:
         usual_depth: int | None,
         direct: SyncClient | None = None,
     ) -> None:
-        """With `direct`, for threads without an event loop: then nothing here waits but for the answers themselves."""
+        """With `direct`, serve threads without an event loop: every call blocks until the server responds."""
         self._link = link
         self._run = link.run if direct is None else direct.run
         self._places = places
@@ -187,7 +189,7 @@ class RedisInserts:
         remote: Remote = _NOTHING,
         ages: Mapping[str, int] = _NOTHING,
     ) -> list[Task]:
-        """Add to one partition; tasks that wait for one that exists under another id are given that id."""
+        """Add to one partition; a dependency that already exists under another ID is replaced with that ID."""
         while True:
             try:
                 return await self._batchers[partition].ask(_call(tasks, remote, ages))
@@ -196,10 +198,10 @@ class RedisInserts:
                 check_no_cycle_of_known([task for task in tasks if task.id not in known.names])
 
     async def _add_across(self, tasks: Sequence[Task]) -> list[Task]:
-        """Partitions cannot be written at once: first each is asked what it would say, then each is written.
+        """Add to several partitions, which cannot be written atomically: try each first, then write each.
 
-        Whoever else writes in between may make a part fail after another was stored; the caller is then told, and a
-        repeated call finds its own tasks.
+        A concurrent write in between can make one part fail after another part was stored. The call then raises, and
+        a repeated call finds the tasks it has already stored.
         """
         by_partition: dict[int, list[Task]] = {}
         for task in tasks:
@@ -224,7 +226,7 @@ class RedisInserts:
             group = [fresh.get(task.id, task) for task in portion]
             try:
                 answer = await self._add_to(partition, group, remote, ages)
-            except NotConfirmed as error:  # accepted all the same, and so must the rest be before the caller is told
+            except NotConfirmed as error:  # the tasks are stored; store the rest before raising
                 unconfirmed = error
                 continue
             stored.update({task.id: known for task, known in zip(portion, answer, strict=True)})
@@ -236,7 +238,7 @@ class RedisInserts:
         return [stored[task.id] for task in tasks]
 
     def _ages(self, tasks: Sequence[Task]) -> dict[str, int]:
-        """Ticks that keep the order of a call, whichever partition a task goes to."""
+        """Ticks that keep the order of the tasks in a call across partitions."""
         step = self._link.partitions
         first = (self._link.clock.now() + _AHEAD_MS + len(tasks)) * 1000 // step * step
         return {task.id: first + number * step + self._places.of_queue(task.queue) for number, task in enumerate(tasks)}
@@ -255,7 +257,7 @@ class RedisInserts:
         return remote
 
     async def _add_plain(self, partition: int, calls: list[_InsertCall]) -> bool:
-        """Store what needs no second thought in fewer steps; False when it must go the usual way."""
+        """Store plain tasks by the fast path. Return False if lua/add.lua must store them."""
         if self._usual_depth or self._link.is_strong:
             return False
         own = [row for call in calls for row in call.plain or ()]
@@ -317,21 +319,22 @@ def _standing_alone(task: Task) -> Task:
     return structs.replace(task, depends_on=())
 
 
-# New tasks of threads that run no event loop.
+# Inserts from threads without an event loop.
 
 
 Result = TypeVar("Result")
-_MOST_BLOCKING, _MOST_BYTES = 500, 1 << 20  # in one call; more takes so long that the way it goes does not matter
+_MOST_BLOCKING, _MOST_BYTES = 500, 1 << 20  # per call; larger calls take so long that the path does not matter
 
 
 class RedisBlockingInserts:
-    """`adding` must be one that never waits on an event loop."""
+    """Inserts for threads without an event loop; `adding` must never wait on an event loop."""
 
     def __init__(self, link: RedisClient, adding: RedisInserts) -> None:
         self._link = link
         self._adding = adding
 
     def add(self, tasks: Sequence[Task]) -> list[Task] | None:
+        """Add tasks. Return None if the caller must use the event loop instead."""
         self._link.check_process()
         if len(tasks) > 1 and (len(tasks) > _MOST_BLOCKING or sum(len(task.args) for task in tasks) > _MOST_BYTES):
             return None
@@ -342,7 +345,7 @@ class RedisBlockingInserts:
 
 
 def run_to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """What never waits needs no event loop."""
+    """Run a coroutine that never waits, and return its result."""
     try:
         work.send(None)
     except StopIteration as end:

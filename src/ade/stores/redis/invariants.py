@@ -1,7 +1,7 @@
-"""What must hold at every moment, asked of the servers themselves while work goes on.
+"""Checks of the invariants of the store, safe to run while workers continue.
 
-What one task's record and the keys around it say is compared by a script in one moment, so a busy store raises no false
-alarm. What needs more than one moment (the log, other partitions) is looked at again before it is told.
+A script compares a task record with the keys around it atomically, so a busy store raises no false alarm. Checks that
+cannot be atomic (the log, other partitions) are repeated before a violation is reported.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -18,7 +18,7 @@ from ade.stores.redis.scan import PartitionScan, ScanFindings, edges_afar
 
 _PORTION = 200
 _ENTRIES_KEPT = 2000
-_LOOKS = 3  # at a task that changes under our eyes
+_LOOKS = 3  # checks of a task that changes meanwhile
 _STATUS_AFTER = {
     "task.claimed": "running",
     "task.succeeded": "completed",
@@ -37,7 +37,7 @@ SIDE_NOTES = frozenset({"alert", "task.reclaimed", "task.dlq", "task.discarded",
 
 
 async def broken_invariants(link: RedisClient, places: Partitions) -> list[str]:
-    """A sentence for each violation, at most a few for each invariant."""
+    """Return a sentence for each violation, only a few for each invariant."""
     told: list[str] = []
     for partition in places.all:
         survey = PartitionScan(link, partition, dict, mend=False)
@@ -50,14 +50,14 @@ async def broken_invariants(link: RedisClient, places: Partitions) -> list[str]:
 
 
 class _RecordReader:
-    """Reads every record with the events that tell of it."""
+    """Reads every record and its events, and notes violations."""
 
     def __init__(self, survey: PartitionScan) -> None:
         self._link = survey.link
         self._partition = survey.partition
         self._findings: ScanFindings = survey.findings
         self._prefix = survey.names.prefix
-        self._entries: dict[int, list[Event]] = {}  # of the log, by their tick
+        self._entries: dict[int, list[Event]] = {}  # log entries by tick
         self._runs: dict[str, str] = {}  # run id -> task id
 
     async def read_all(self) -> None:
@@ -67,7 +67,7 @@ class _RecordReader:
             await self._look_again([*suspects, *await self._not_told_by_log(records)])
 
     async def _ids(self) -> AsyncIterator[list[str]]:
-        """All tasks in the order of their age, so that those of one entry of the log come together."""
+        """All tasks ordered by age, so that tasks of the same log entry are read together."""
         after = "-inf"
         while True:
             command = (
@@ -88,7 +88,7 @@ class _RecordReader:
             after = f"({flat[-1].decode()}"
 
     def _faults_of(self, record: Record) -> list[tuple[str, str]]:
-        """What is wrong with a record alone."""
+        """Faults of a record that are visible without its events."""
         task_id = record[0].decode()
         try:
             task = read_task(record)
@@ -106,7 +106,7 @@ class _RecordReader:
         return faults
 
     async def _look_again(self, suspects: Sequence[Record]) -> None:
-        """Tell only what is still so, with the record the same before and after its events were read."""
+        """Check suspects again; note only faults of a record that did not change while its events were read."""
         for task_id in dict.fromkeys(record[0].decode() for record in suspects):
             for _ in range(_LOOKS):
                 before = await raw_records(self._link, self._partition, [task_id])
@@ -121,7 +121,7 @@ class _RecordReader:
                     self._findings.note(*fault)
 
     async def _not_told_by_log(self, records: Sequence[Record]) -> list[Record]:
-        """Those records whose events do not lead to where they stand."""
+        """The records that do not match their events."""
         ticks = {tick for record in records for tick in _logged(record)}
         missing = sorted(ticks - self._entries.keys())
         if len(self._entries) > _ENTRIES_KEPT:
@@ -159,7 +159,7 @@ class _RecordReader:
 
 
 def status_after(event: Event) -> str | None:
-    """The status a task has after an event, if the event tells."""
+    """Return the status of a task after an event, or None if the event does not determine it."""
     if event.type == "task.created":
         return str(event.payload.get("status", "pending"))
     return _STATUS_AFTER.get(event.type)

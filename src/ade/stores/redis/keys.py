@@ -1,4 +1,4 @@
-"""Every key there is, in one table. The reference page is generated from it."""
+"""The table of all Redis keys. The reference page is generated from it."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from ade.settings.sections import RedisSettings
 
 @dataclass(frozen=True, slots=True)
 class KeyNames:
-    """What the keys of one partition begin with, and the names that can be set."""
+    """The key prefix of one partition, and the names that settings can change."""
 
     prefix: str
     tasks: str  # streams of ready tasks: <tasks>:<queue>:<priority>
@@ -53,21 +53,21 @@ def names_of(settings: RedisSettings, partition: int | None) -> KeyNames:
 
 @dataclass(frozen=True, slots=True)
 class KeyFamily:
-    """Keys of one kind."""
+    """A family of keys: pattern, type, content, and lifetime."""
 
-    pattern: str  # behind the prefix of the partition; <word> stands for what differs from key to key
-    type: str  # of the server, or ANY
+    pattern: str  # after the partition prefix; <word> is a placeholder
+    type: str  # Redis type, or ANY
     holds: str
     ends: str
 
     @property
     def fixed(self) -> str:
-        """What all keys of the family begin with."""
+        """The common start of all keys of the family."""
         return self.pattern.partition("<")[0]
 
 
-ANY = "any"  # it is kept as it was found
-PLACEHOLDERS: Mapping[str, str] = {  # what a <word> of a pattern can be
+ANY = "any"  # the type that the misplaced key had
+PLACEHOLDERS: Mapping[str, str] = {  # placeholder -> regular expression
     "id": r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
     "ref": r"[0-9a-f]{8}-[0-9a-f-]{27}\.[A-Za-z0-9_.-]+",
     "queue": r"[A-Za-z0-9._-]+",
@@ -112,7 +112,7 @@ KEYS: Sequence[KeyFamily] = (
     KeyFamily("task:key:<digest>", "string", "idempotency key: task id and digest of its arguments", _WITH_TASK),
     KeyFamily("task:needs:<id>", "hash", "dependencies of a task: `open` or `broken`", "with its last dependency"),
     KeyFamily("task:waiting:<id>", "hash", "tasks that wait for a task: `strict` or `tolerant`", "when it completes"),
-    # where claimable and running tasks are
+    # claimable and running tasks
     KeyFamily(
         "queue:tasks:<queue>:<priority>",
         "stream",
@@ -320,7 +320,7 @@ def _matcher(pattern: str) -> re.Pattern[str]:
 
 
 def families_of(key: str, names: KeyNames) -> list[KeyFamily]:
-    """The families a key of this partition belongs to; exactly one, unless it is not ADE's."""
+    """Return the families of a key: exactly one, or none if the key is not ADE's."""
     for given, usual in ((names.tasks, "queue:tasks"), (names.results, "queue:results"), (names.dlq, "queue:dlq")):
         if key == given or key.startswith(f"{given}:"):
             key = names.prefix + usual + key[len(given) :]

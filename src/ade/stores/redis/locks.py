@@ -1,4 +1,7 @@
-"""LockStore on Redis: a namespace is in one partition, and a verb is one call of lua/lock.lua, the rules once more."""
+"""Lock store on Redis: a namespace is in one partition, and each verb is one call of lua/lock.lua.
+
+The script implements the same lock rules as the Python code.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -25,7 +28,7 @@ _news = msgspec.msgpack.Decoder(LockUpdates).decode
 
 
 class RedisLocks:
-    """With `run`, verbs are carried out by the calling thread, and never wait on an event loop."""
+    """Lock requests and wait queues. With `run`, the calling thread runs the verbs without an event loop."""
 
     def __init__(self, link: RedisClient, timing: Timing, wakeups: RedisWakeups, run: Run | None = None) -> None:
         self._link = link
@@ -74,7 +77,7 @@ class RedisLocks:
         return await self._of_each("renew", namespace, request_ids)
 
     def renew_blocking(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
-        """Through the link, which gives up within a heartbeat: the lease thread has more to renew than locks."""
+        """Renew through the client, which gives up within a heartbeat: the lease thread also renews other leases."""
         request = {**self._timing(), "verb": "renew", "namespace": namespace, "ids": request_ids}
         told, answers = self._link.run_blocking("lock", self._partition(namespace), request)
         self._tell(told)
@@ -115,10 +118,12 @@ class RedisLocks:
         return shared
 
     async def take_away(self, namespace: str, request_id: str, *, reason: str, by: str) -> LockRequest | None:
+        """End a grant or a wait by force; return None if the request no longer exists."""
         _, answers = await self._do("force_release", namespace, id=request_id, reason=reason, by=by, token=new_token())
         return _only(answers)
 
     async def cure(self, namespace: str, cure: Resolution, cycle: tuple[str, ...]) -> LockRequest | None:
+        """Resolve a deadlock: abort the victim, or reorder the wait queue. Return None if the state has changed."""
         if isinstance(cure, DeadlockVictimChoice):
             verb, wanted = "abort_victim", {"id": cure.request_id, "cycle": cycle}
         else:
@@ -148,6 +153,7 @@ class RedisLocks:
         return self._hints.follow_locks(lambda told: tell(None if told is None else _news(told)))
 
     async def called(self, limit: int) -> list[LockRequest]:
+        """List requests that were granted or aborted while no process waited for them."""
         answers = await self._reach.each(
             range(self._link.partitions),
             lambda place, patience_s: self._link.run("lock_granted", place, {"limit": limit}, patience_s=patience_s),
@@ -155,7 +161,7 @@ class RedisLocks:
         return [_decode(packed) for answer in answers.values() for packed in answer][:limit]
 
     async def bury(self, limit: int) -> int:
-        """Usually nobody has died, and then nothing is written."""
+        """Remove expired requests. Without expired requests, which is the usual case, nothing is written."""
         request = {**self._timing(), "limit": limit}
         answers = await self._reach.each(
             range(self._link.partitions),
@@ -175,7 +181,7 @@ class RedisLocks:
         return _requests(answers)
 
     async def _do(self, verb: str, namespace: str, **wanted: Any) -> tuple[list[Any], list[Any]]:
-        """Why it was refused, if it was, and the answers. Whoever waits is told."""
+        """Run a verb and notify waiters. Return the reason of a rejection, if any, and the resulting requests."""
         request = {**self._timing(), "verb": verb, "namespace": namespace, **wanted}
         told, *answer = await self._run("lock", self._partition(namespace), request)
         if told == b"refused":
@@ -184,17 +190,17 @@ class RedisLocks:
         return [], answer[0]
 
     def _blocking(self, verb: "Callable[[RedisLocks], Coroutine[Any, Any, Answer]]") -> Answer:
-        """By this thread itself where that is possible, else by the link's own loop."""
+        """Run a verb on this thread if possible, otherwise on the event loop of the client."""
         self._link.check_process()
         if self._direct is not None:
             try:
                 return run_to_its_end(verb(self._direct))
-            except NotAnswered:  # perhaps it was carried out: asked once more, it is found to be done
+            except NotAnswered:  # it might have run: the repeated request is recognized
                 pass
         return self._link.wait_for(verb(self))
 
     def _tell(self, told: bytes | None) -> None:
-        """Whoever waits in this process hears it at once; everybody else was told by the script."""
+        """Notify waiters in this process; the script has notified other processes."""
         if told is not None:
             self._hints.tell_of_locks(told)
             self._hints.published(LOCK)

@@ -1,4 +1,4 @@
-"""UpkeepStore on Redis: health, housekeeping, and the invariants. What was lost is found and put back here too."""
+"""Maintenance of the Redis store: start-up checks, data-loss detection, health, cleanup, and repair."""
 
 import re
 import time
@@ -21,7 +21,7 @@ from ade.stores.redis.invariants import broken_invariants
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.repair import RepairReport, health_check, repair
 
-# What is checked before a server is trusted with work, and what it is like.
+# Checks of the servers before the store opens.
 
 
 OLDEST_REDIS = (7, 0)
@@ -30,7 +30,7 @@ _SETTINGS = ("maxmemory-policy", "maxmemory", "appendonly")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """One primary, as `doctor` shows it. None: the server does not say."""
+    """Properties of one primary, as `ade doctor` shows them. None: the server does not report the value."""
 
     address: str
     product: str  # Redis or Valkey
@@ -45,7 +45,7 @@ class ServerFacts:
 
 
 async def check_servers(link: RedisClient) -> Sequence[ServerFacts]:
-    """Check every primary and the stored number of partitions. Raises StoreUnsupported with what to do."""
+    """Check every primary and the stored number of partitions. Raises StoreUnsupported with advice."""
     facts = [await examine(link, address) for address in await link.primaries()]
     for each in facts:
         check_server_version(each)
@@ -57,7 +57,7 @@ async def check_servers(link: RedisClient) -> Sequence[ServerFacts]:
 
 
 async def examine(link: RedisClient, address: RedisAddress) -> ServerFacts:
-    """What one server says of itself. Managed servers may forbid CONFIG, and some hide parts of INFO."""
+    """Read the properties of one server. Managed servers can forbid CONFIG, and some hide parts of INFO."""
     said, *settings = await link.ask_node(address, ("INFO",), *(("CONFIG", "GET", name) for name in _SETTINGS))
     if isinstance(said, ServerError) and passes(said):
         raise translated(said, address)
@@ -93,11 +93,11 @@ def _too_few_replicas(address: RedisAddress, replicas: int | None, link: RedisCl
 
 
 async def check_partitions(link: RedisClient) -> None:
-    """The number of partitions is settled by whoever comes first: tasks would not be found under another."""
+    """Check or store the number of partitions. The first process fixes it: tasks are not found under another."""
     for partition, names in enumerate(link.names):
         meta = f"{names.prefix}meta"
         [stored] = await link.ask(partition, ("HGET", meta, "partitions"))
-        if stored is None:  # only then is it written: a server without memory to spare must not keep readers out
+        if stored is None:  # write only then, so that readers can open a store on a server with full memory
             _, stored = await link.ask(
                 partition, ("HSETNX", meta, "partitions", link.partitions), ("HGET", meta, "partitions")
             )
@@ -148,7 +148,7 @@ def _fields(said: bytes) -> Mapping[str, str]:
 
 
 def _setting(answer: object) -> str | None:
-    """The value in the answer to CONFIG GET, if there is one."""
+    """The value in the response to CONFIG GET, if any."""
     if isinstance(answer, list) and len(answer) == 2:
         return str(answer[1].decode(errors="replace"))
     return None
@@ -158,7 +158,7 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
 
 
-# Whether the data is still what this process began with: a server that lost everything answers as if all were well.
+# Data-loss detection: a server that lost its data responds as if nothing had happened.
 
 
 _log_epochs = Log("ade.store")
@@ -167,7 +167,7 @@ Remedy = Callable[[], Awaitable[None]]
 
 
 class DatasetGenerations:
-    """The life of each partition's data, by a random name that is lost with it."""
+    """Detect data loss by the epoch of each partition, a random name that is lost with the data."""
 
     def __init__(self, link: RedisClient, places: Partitions, timing: Timing) -> None:
         self._link = link
@@ -177,16 +177,16 @@ class DatasetGenerations:
         self._remedies: list[Remedy] = []
 
     def when_lost(self, remedy: Remedy) -> None:
-        """Call this after a loss: what only this process knows is to be written again."""
+        """Register a callback that, after a loss, rewrites the data only this process has."""
         self._remedies.append(remedy)
 
     async def begin(self) -> None:
-        """Learn the names, and give one to data that has none."""
+        """Read the epochs, and start one in each partition that has none."""
         for partition in self._places.all:
             self._known[partition] = await self._current(partition, alert=None)
 
     async def check(self) -> list[int]:
-        """Partitions whose data was lost since the last look. Each loss is reported once by every process."""
+        """Return partitions that lost their data since the last check. Every process reports each loss once."""
         if not self._known:
             await self.begin()
             return []
@@ -217,7 +217,7 @@ class DatasetGenerations:
         )
 
     async def _current(self, partition: int, alert: Event | None, earlier: bytes = b"") -> bytes:
-        """The epoch now. The first to find none begins a new one; the first who knew another tells of the loss."""
+        """The current epoch. The first process to find none starts one; the first that knew another logs the alert."""
         request = {
             "fresh": new_token(),
             "alert": False if alert is None else packed_event(alert),
@@ -227,9 +227,9 @@ class DatasetGenerations:
 
 
 RESULTS_KEPT_MS = 7 * 86_400_000
-IDLE_MS = 86_400_000  # what nobody has used for so long is forgotten
-_FULL_LOOK_S = 300.0  # between looks at everything, and longer where they take long
-_LOOK_SHARE = 0.02  # of the time may be spent on that
+IDLE_MS = 86_400_000  # unused streams and consumers are removed after this time
+_FULL_LOOK_S = 300.0  # between full scans; longer if they take long
+_LOOK_SHARE = 0.02  # maximum share of time for full scans
 _MUCH_MEMORY = 0.8
 _MANY_ENTRIES = 1_000_000
 _MUCH_LAG = 10_000
@@ -242,6 +242,8 @@ _log = Log("ade.store")
 
 
 class RedisMaintenance:
+    """Health, cleanup, invariants, and repair of a store."""
+
     def __init__(self, link: RedisClient, places: Partitions, timing: Timing) -> None:
         self._link = link
         self._places = places
@@ -253,15 +255,15 @@ class RedisMaintenance:
         return await broken_invariants(self._link, self._places)
 
     async def reconcile(self) -> RepairReport:
-        """Put back from the records what was lost around them."""
+        """Rebuild indexes, streams, and counters from the task records."""
         return await repair(self._link, self._places, self._timing)
 
     async def checkpoint(self) -> None:
-        """Notice lost data, put back what can be put back, forget what nobody needs."""
+        """Detect lost data, repair what can be repaired, and remove unused keys."""
         await self.epochs.check()
         try:
             found = await health_check(self._link, self._places)
-        except StoreCorrupt as error:  # a key of the wrong type: mending moves it out of the way
+        except StoreCorrupt as error:  # a key of the wrong type: the repair moves it aside
             found = [error.detail]
         if found:
             _log.warning("store_needs_attention", warning=f"something was lost: {'; '.join(found[:5])}")
@@ -349,7 +351,7 @@ class RedisMaintenance:
         return dict(sizes), warnings
 
     async def _group_warnings(self, partition: int) -> list[str]:
-        """Groups of foreign readers that are behind, and streams of tasks that no worker has ever asked for."""
+        """Consumer groups of other programs that lag, and task streams that no worker has ever read."""
         names = self._link.names[partition]
         warnings: list[str] = []
         for key, name in ((names.results, "results"), (f"{names.prefix}events", "events")):

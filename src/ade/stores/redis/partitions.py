@@ -1,4 +1,7 @@
-"""In which partition things are: everything of a queue is in one, so that its order and its limits are exact."""
+"""Mapping of queues, tasks, and keys to partitions.
+
+All tasks of a queue are in one partition, so that its order and its limits are exact.
+"""
 
 import asyncio
 import time
@@ -12,17 +15,19 @@ from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.topology import key_slot
 from ade.tasks.model import Task
 
-# Which partitions answer: a node that is away must not hold up the work of the others.
+# Calls to several partitions: an unreachable node must not block the others.
 
 
 Answer = TypeVar("Answer")
-_PATIENCE_S = 1.5  # with one of several; the others' work waits meanwhile
-_AWAY_S = 2.0  # how long one that did not answer is left out
+_PATIENCE_S = 1.5  # per partition; the results of the others wait meanwhile
+_AWAY_S = 2.0  # how long an unreachable partition is skipped
 
 _log = Log("ade.store")
 
 
 class ReachablePartitions:
+    """Calls several partitions and skips those that did not respond recently."""
+
     def __init__(self, link: RedisClient) -> None:
         self._link = link
         self._away_until: dict[int, float] = {}
@@ -30,7 +35,7 @@ class ReachablePartitions:
     async def each(
         self, partitions: Sequence[int], ask: Callable[[int, float | None], Awaitable[Answer]]
     ) -> dict[int, Answer]:
-        """The answers of those that give one in time (`ask` gets the patience to have). Raises when none does."""
+        """Return the responses of partitions that respond in time; `ask` gets the time limit. Raises if none does."""
         if len(partitions) == 1:
             return {partitions[0]: await ask(partitions[0], None)}
         now = time.monotonic()
@@ -55,13 +60,15 @@ _MOST_REMEMBERED = 100_000
 
 
 class PartitionRouter(Protocol):
+    """Maps queues and tasks to partitions."""
+
     def of_queue(self, queue: str) -> int: ...
 
     async def of(self, task_id: str) -> int: ...
 
 
 class Partitions:
-    """Queues go by a hash of their name. Tasks are found by memory, and else by asking every partition."""
+    """Queues are mapped by a hash of their name. Tasks are found in a cache, or by asking every partition."""
 
     def __init__(self, link: RedisClient) -> None:
         self._link = link
@@ -76,7 +83,7 @@ class Partitions:
         return 0 if self._link.partitions == 1 else key_slot(queue.encode()) % self._link.partitions
 
     def remember(self, tasks: Iterable[Task]) -> None:
-        """Whoever has seen a task will ask for it again."""
+        """Cache the partitions of tasks that were just read."""
         if self._link.partitions == 1:
             return
         for task in tasks:
@@ -86,20 +93,20 @@ class Partitions:
             self._known.popitem(last=False)
 
     def forget(self, task_ids: Iterable[str]) -> bool:
-        """These were not where they should be; answers whether that was remembered at all."""
+        """Remove tasks from the cache; return whether any of them was cached."""
         forgotten = [self._known.pop(task_id, None) for task_id in task_ids]
         return any(place is not None for place in forgotten)
 
     def guess(self, task_id: str) -> int | None:
-        """The partition of a task if that is known without asking."""
+        """The partition of a task if it is known without a request."""
         return 0 if self._link.partitions == 1 else self._known.get(task_id)
 
     async def of(self, task_id: str) -> int:
-        """The partition of a task; for one that does not exist, the first."""
+        """The partition of a task; 0 if the task does not exist."""
         return (await self.of_existing([task_id])).get(task_id, 0)
 
     async def of_existing(self, task_ids: Sequence[str]) -> dict[str, int]:
-        """The same as `of_all`, but memory is not believed: tasks are pruned, and edited drafts move."""
+        """The same as `of_all`, but verify cached partitions: tasks are pruned, and edited drafts move."""
         remembered: dict[int, list[str]] = {}
         for task_id in task_ids if self._link.partitions > 1 else ():
             if (place := self._known.get(task_id)) is not None:
@@ -109,7 +116,7 @@ class Partitions:
         return await self.of_all(task_ids)
 
     async def of_all(self, task_ids: Sequence[str]) -> dict[str, int]:
-        """The partitions of tasks, those that exist."""
+        """The partitions of tasks. With several partitions, missing tasks are left out unless they are cached."""
         if self._link.partitions == 1:
             return dict.fromkeys(task_ids, 0)
         found = {task_id: place for task_id in task_ids if (place := self._known.get(task_id)) is not None}
@@ -117,7 +124,7 @@ class Partitions:
         return found | await self._search(unknown) if unknown else found
 
     async def _search(self, task_ids: Sequence[str]) -> dict[str, int]:
-        """Ask all. One that is away is waited for only if the others do not have everything."""
+        """Ask all partitions. Wait for an unreachable one only if the others do not have all tasks."""
         answers = await self._reach.each(self.all, lambda place, patience_s: self._there(place, task_ids, patience_s))
         found = {task_id: place for place, there in answers.items() for task_id in there}
         for place in self.all:
@@ -127,16 +134,16 @@ class Partitions:
         return found
 
     async def _there(self, partition: int, task_ids: Sequence[str], patience_s: float | None = None) -> list[str]:
-        """Those of the tasks that a partition has."""
+        """The given tasks that exist in a partition."""
         prefix = self._link.names[partition].prefix
         commands = [("EXISTS", f"{prefix}task:{each}") for each in task_ids]
         there = await self._link.ask(partition, *commands, patience_s=patience_s)
         return [each for each, is_there in zip(task_ids, there, strict=True) if is_there]
 
 
-# Where things go that are found by their name alone, whatever task or queue they belong to.
+# Partitions of objects that are found by name, independent of a task or queue.
 
 
 def partition_of_key(name: str, partitions: int) -> int:
-    """The partition of what has this name."""
+    """Return the partition of an object by its name."""
     return 0 if partitions == 1 else key_slot(name.encode()) % partitions

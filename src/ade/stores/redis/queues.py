@@ -1,4 +1,7 @@
-"""QueueStore on Redis. The settings of a queue are in every partition, because claims look at all of them."""
+"""Queue and schedule stores on Redis.
+
+The settings of a queue are in every partition, because claims read them there. Schedules are in the first partition.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,6 +23,8 @@ _settings = msgspec.msgpack.Decoder(tuple[bool, int | bool]).decode
 
 
 class RedisQueues:
+    """Queue settings, task counts, and facts for `explain`."""
+
     def __init__(self, link: RedisClient, places: Partitions, timing: Timing) -> None:
         self._link = link
         self._places = places
@@ -33,7 +38,7 @@ class RedisQueues:
                 queue = lane.partition(":")[0]
                 found.setdefault(queue, Queue(name=queue))
             for queue, settings in _pairs(configured):
-                if queue not in found or self._places.of_queue(queue) == partition:  # what its claims obey
+                if queue not in found or self._places.of_queue(queue) == partition:  # the settings that its claims use
                     paused, depth = _settings(settings)
                     found[queue] = Queue(name=queue, paused=paused, max_depth=None if depth is False else depth)
         return [found[name] for name in sorted(found)]
@@ -53,7 +58,7 @@ class RedisQueues:
             _, counted = await self._link.run("read_counters", partition, self._timing())
             for lane, count in _pairs(counted):
                 queue, _, rest = lane.partition(":")
-                name, _, status = rest.rpartition(":")  # only a name may contain a colon
+                name, _, status = rest.rpartition(":")  # only a task name can contain a colon
                 counts[queue, name, status] += int(count)
         return [StatusCount(*lane[:2], Status(lane[2]), count) for lane, count in sorted(counts.items()) if count]
 
@@ -93,11 +98,8 @@ class RedisQueues:
 
 
 def _pairs(flat: Sequence[bytes]) -> list[tuple[str, bytes]]:
-    """Fields and values of a hash, as scripts answer them."""
+    """Fields and values of a hash, as scripts return them."""
     return [(field.decode(), value) for field, value in zip(flat[::2], flat[1::2], strict=True)]
-
-
-# ScheduleStore on Redis, all in the first partition.
 
 
 _json = msgspec.json.Encoder().encode
@@ -105,6 +107,8 @@ _read = msgspec.json.Decoder(Schedule).decode
 
 
 class RedisSchedules:
+    """Cron schedules."""
+
     def __init__(self, link: RedisClient, timing: Timing) -> None:
         self._link = link
         self._timing = timing
@@ -145,5 +149,5 @@ class RedisSchedules:
 
 
 def _turn_of(schedule: Schedule) -> tuple[int, bool, int]:
-    """What somebody changes who moves a schedule on, pauses or edits it."""
+    """The fields that change whenever a schedule fires, is paused, or is edited."""
     return schedule.next_at, schedule.paused, schedule.updated_at

@@ -1,7 +1,7 @@
-"""Putting back what was lost around the records: streams, groups, lines, leases, indexes, counters.
+"""Repair of lost keys from the task records: streams, groups, lanes, leases, indexes, and counters.
 
-The records are the truth. What they say is made so again, in small portions while workers and producers go on; nothing
-is ever made up, and tasks whose record is gone are reported.
+The records are the source of truth. The repair works in small portions while workers and producers continue. It never
+invents data, and it reports tasks whose record is lost.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.scan import PartitionScan, ScanFindings, edges_afar
 from ade.stores.redis.workers import RedisWorkers, limits_of
 
-_RECENT = 1000  # entries at the end of the log that are asked for tasks that are gone
+_RECENT = 1000  # last log entries that are searched for lost tasks
 _PORTION = 100
 MOST_NAMED = 100
 _log = Log("ade.store")
@@ -24,11 +24,11 @@ _log = Log("ade.store")
 
 @dataclass(slots=True)
 class RepairReport:
-    """What was found and put right, by invariant, and the tasks that are gone."""
+    """Repaired faults by invariant, and lost tasks."""
 
     mended: dict[str, int] = field(default_factory=dict)
     sentences: list[str] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)  # not reported before, at most MOST_NAMED
+    gone: list[str] = field(default_factory=list)  # IDs not reported before, up to MOST_NAMED
     gone_count: int = 0
 
     def add(self, findings: ScanFindings, gone: Sequence[str]) -> None:
@@ -40,7 +40,7 @@ class RepairReport:
 
 
 async def health_check(link: RedisClient, places: Partitions) -> list[str]:
-    """A quick look whether something was lost: sums that must fit and do not."""
+    """Check quickly whether something was lost; return a sentence for each total that does not match."""
     found: list[str] = []
     for partition in places.all:
         found += [sentence.decode(errors="replace") for sentence in await link.run("health_check", partition, {})]
@@ -48,11 +48,11 @@ async def health_check(link: RedisClient, places: Partitions) -> list[str]:
 
 
 async def repair(link: RedisClient, places: Partitions, timing: Timing) -> RepairReport:
-    """Mend everything from the records. Safe at any time, and by several at once."""
+    """Repair everything from the records. Safe at any time, also from several processes concurrently."""
     report = RepairReport()
     for partition in places.all:
         survey = PartitionScan(link, partition, timing, mend=True)
-        await link.ask(partition, ("HDEL", f"{survey.names.prefix}meta", "lost"))  # what is noted from now on is new
+        await link.ask(partition, ("HDEL", f"{survey.names.prefix}meta", "lost"))  # losses recorded from now on are new
         await survey.everything()
         await _mend_edges(survey, places)
         survey.findings.gone.update(dict.fromkeys(await _unended(survey), partition))
@@ -72,7 +72,7 @@ async def repair(link: RedisClient, places: Partitions, timing: Timing) -> Repai
 
 
 async def _define_again(link: RedisClient, places: Partitions, timing: Timing) -> None:
-    """The limits that claims respect follow from what workers have registered; only what differs is changed."""
+    """Restore the limits that claims respect from the registered definitions; write only differences."""
     definitions = await RedisWorkers(link, places, timing).definitions()
     limits = [(definition.name, limits_of(definition)) for definition in definitions]
     for partition in places.all if limits else ():
@@ -80,7 +80,7 @@ async def _define_again(link: RedisClient, places: Partitions, timing: Timing) -
 
 
 async def _mend_edges(survey: PartitionScan, places: Partitions) -> None:
-    """Edges to other partitions need to know what is where."""
+    """Repair dependencies on tasks of other partitions, whose partitions must be looked up first."""
     for sentence in await edges_afar(survey, mend=True):
         survey.findings.note("dependencies_can_complete", sentence)
     ids, survey.unresolved = survey.unresolved, []
@@ -91,7 +91,7 @@ async def _mend_edges(survey: PartitionScan, places: Partitions) -> None:
 
 
 async def _unended(survey: PartitionScan) -> list[str]:
-    """Tasks of which the log tells lately, without an end. Those have a record, unless it was lost."""
+    """Tasks with recent events but no final event. Each has a record, unless it was lost."""
     link, partition, prefix = survey.link, survey.partition, survey.names.prefix
     last: dict[str, str] = {}
     end = "+"
@@ -108,7 +108,7 @@ async def _unended(survey: PartitionScan) -> list[str]:
 
 
 async def _missing(survey: PartitionScan, ids: Sequence[str]) -> list[str]:
-    """Those that have no record anywhere: an edited draft may have moved to another partition."""
+    """The tasks without a record in any partition: an edited draft can move to another one."""
     there: set[str] = set()
     for partition, names in enumerate(survey.link.names):
         for first in range(0, len(ids), _PORTION):
@@ -119,7 +119,7 @@ async def _missing(survey: PartitionScan, ids: Sequence[str]) -> list[str]:
 
 
 async def _report_gone(survey: PartitionScan) -> list[str]:
-    """Enter an alert for each task that is gone, once. Answers those not told of before."""
+    """Log an alert for each lost task, once. Return the tasks not reported before."""
     now = survey.timing().get("now") or survey.link.clock.now()
     ids = await _missing(survey, list(survey.findings.gone))
     fresh: list[str] = []

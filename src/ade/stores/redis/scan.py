@@ -1,4 +1,4 @@
-"""Walking through everything a partition holds, in portions small enough for a server that has other work to do."""
+"""Scans of all keys of a partition, in portions small enough for a busy server."""
 
 import re
 from collections import Counter, defaultdict
@@ -12,13 +12,13 @@ from ade.stores.redis.client.connection import ServerError
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import pairs
 
-_KEYS = 500  # of one step through the key space
-_IDS = 50  # tasks that one call of a script looks at
+_KEYS = 500  # COUNT of one SCAN step
+_IDS = 50  # tasks per script call
 _MEMBERS, _RECOUNTED = 200, 500
-_RECOUNTS = 3  # begun anew when somebody else recounts too
-_SENTENCES = 5  # kept for each invariant
+_RECOUNTS = 3  # restarts when another process recounts too
+_SENTENCES = 5  # kept per invariant
 
-# What the key begins with behind the prefix, the kind of lua/lib/orphan_checks.lua, and the type of the server.
+# Key or start of a key after the prefix -> kind in lua/lib/orphan_checks.lua, Redis type.
 _SINGLE = {
     "task:all": ("all", "zset"),
     "task:finished": ("finished", "zset"),
@@ -74,7 +74,7 @@ _OTHERS = {
     "agents": "hash",
     "document:marks": "hash",
 }
-_BESIDE = {  # the script that looks at keys of a kind, and the invariant
+_BESIDE = {  # kinds without tasks: the script that checks their keys, and the invariant
     "lock": ("scan_locks", "every_lock_has_its_place"),
     "document": ("scan_documents", "every_document_is_whole"),
     "inbox": ("scan_inboxes", "every_inbox_is_whole"),
@@ -84,7 +84,7 @@ _BESIDE = {  # the script that looks at keys of a kind, and the invariant
 
 @dataclass(frozen=True, slots=True)
 class KeyReferences:
-    """A key that names tasks."""
+    """A key that refers to tasks or other objects; an empty `kind` means that only its type is checked."""
 
     kind: str
     type: str
@@ -94,11 +94,11 @@ class KeyReferences:
 
 @dataclass(slots=True)
 class ScanFindings:
-    """What does not fit, by invariant: how often, and some of it in words."""
+    """Violations by invariant: their number, and a few examples as sentences."""
 
     counts: Counter[str] = field(default_factory=Counter)
     sentences: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    gone: dict[str, int] = field(default_factory=dict)  # tasks without a record, and the partition that names them
+    gone: dict[str, int] = field(default_factory=dict)  # tasks without a record -> the partition that refers to them
 
     def note(self, invariant: str, sentence: str) -> None:
         self.counts[invariant] += 1
@@ -106,11 +106,12 @@ class ScanFindings:
             self.sentences[invariant].append(sentence)
 
     def told(self) -> list[str]:
+        """All examples, each with its invariant."""
         return [f"{name}: {sentence}" for name in sorted(self.sentences) for sentence in self.sentences[name]]
 
 
 class PartitionScan:
-    """One walk through a partition. With `mend`, what does not fit is put right from the records."""
+    """One scan of a partition. With `mend`, faults are repaired from the records."""
 
     def __init__(self, link: RedisClient, partition: int, timing: Timing, *, mend: bool) -> None:
         self.link = link
@@ -120,17 +121,17 @@ class PartitionScan:
         self.names = link.names[partition]
         self.findings = ScanFindings()
         self.unresolved: list[str] = []
-        self.afar: list[KeyReferences] = []  # keys that may tell of edges to other partitions
+        self.afar: list[KeyReferences] = []  # keys that can contain dependencies across partitions
         self._ids: list[str] = []
         self._levels: set[str] = set()
-        self._effects: list[str] = []  # digests of the ledger's entries
+        self._effects: list[str] = []  # digests of the entries of the effect ledger
 
     async def everything(self) -> None:
-        """Types, records, what stands around them, the levels of the streams, and the counters, in this order."""
+        """Check types, records, the keys around them, due indexes, waiting counts, and counters, in this order."""
         async for keys in self._keys():
             await self._check_types([stand for key in keys if (stand := self._meaning(key)[1]) is not None])
         if self.findings.counts and not self.mend:
-            return  # no script could look any further
+            return  # scripts would fail on keys of a wrong type
         self._effects.clear()
         async for keys in self._keys():
             await self._look_at(keys)
@@ -140,7 +141,7 @@ class PartitionScan:
         await self.recount()
 
     async def look_at(self, ids: Sequence[str], **known: Any) -> list[str]:
-        """Look at tasks by id. Answers those whose edges cannot be mended before `afar` is known."""
+        """Check tasks by ID. Return those that cannot be repaired until the partitions of `remote` are known."""
         _, unresolved = await self._call({"ids": ids, **known})
         return unresolved
 
@@ -168,7 +169,7 @@ class PartitionScan:
                 await self._look_into(stand)
 
     def _meaning(self, key: str) -> tuple[str | None, KeyReferences | None]:
-        """The task a key is the record of, or what it tells of tasks; neither for keys that are nothing of the kind."""
+        """The task whose record the key is, or the references it contains; neither for other keys."""
         names = self.names
         if key.startswith(f"{names.tasks}:"):
             queue, _, priority = key[len(names.tasks) + 1 :].rpartition(":")
@@ -190,7 +191,7 @@ class PartitionScan:
         return (name if word == "task" and ":" not in name else None), None
 
     async def _check_types(self, stands: Sequence[KeyReferences]) -> None:
-        """Keys must be what they should be. With `mend`, the others are moved out of the way."""
+        """Check the types of keys. With `mend`, keys of a wrong type are moved aside."""
         types = await self.link.ask(self.partition, *(("TYPE", stand.key) for stand in stands)) if stands else []
         for stand, found in zip(stands, types, strict=True):
             if found.decode() not in (stand.type, "none"):
@@ -220,7 +221,7 @@ class PartitionScan:
                     await self._call({"orphans": [[stand.kind, stand.key, stand.argument, members]]})
 
     async def _look_beside(self, stand: KeyReferences, members: list[str]) -> None:
-        """What is not about tasks has a script of its own."""
+        """Check keys of locks, documents, or inboxes with the script of their kind."""
         script, invariant = _BESIDE[stand.kind]
         request = {"key": stand.key[len(self.names.prefix) :], "members": members, "repair": self.mend}
         for sentence in await self.link.run(script, self.partition, request):
@@ -299,7 +300,7 @@ class PartitionScan:
                 self.findings.note("what_is_due_is_listed", sentence.decode(errors="replace"))
 
     async def recount(self) -> None:
-        """Count all tasks anew while work goes on. Whoever began last goes on; the others leave it to that one."""
+        """Count all tasks from scratch while workers continue. The recount that started last wins; others stop."""
         for _ in range(_RECOUNTS):
             token, after = new_token(), 0
             while True:
@@ -315,7 +316,7 @@ class PartitionScan:
 
 
 def _texts(request: dict[str, Any]) -> dict[str, Any]:
-    """The scripts' decoder does not know MessagePack's type for bytes: names go as text."""
+    """Convert names to text: the decoder of Lua scripts does not support the MessagePack binary type."""
     if "orphans" in request:
         request["orphans"] = [[*head, [_text(each) for each in named]] for *head, named in request["orphans"]]
     if "pending" in request:
@@ -328,18 +329,18 @@ def _text(name: bytes | str) -> str:
 
 
 def _escaped(begin: str) -> str:
-    """A text as a pattern that means nothing else."""
+    """Escape the special characters of a MATCH pattern."""
     return re.sub(r"([*?\[\]\\^])", r"\\\1", begin)
 
 
-# Edges between tasks of different partitions, seen from both sides.
+# Dependencies between tasks of different partitions, checked from both sides.
 
 
 async def edges_afar(survey: PartitionScan, *, mend: bool) -> list[str]:
-    """Sentences on edges of which one side does not know. With `mend`, the sweep is asked to make them whole.
+    """Return sentences about dependencies that only one side records. With `mend`, the sweep completes them.
 
-    News travel by way of an outbox: they are learnt before they leave it. So an edge is only wrong if one side lacks
-    it, the outbox is empty, and the other side still has it after that.
+    Messages travel through an outbox and are applied before they leave it. So a dependency is wrong only if one side
+    lacks it, the outbox is empty, and the other side still has it after that.
     """
     told: list[str] = []
     for stand in survey.afar:
@@ -371,7 +372,7 @@ async def _is_one_sided(survey: PartitionScan, stand: KeyReferences, other: byte
 
 
 async def _mend(survey: PartitionScan, stand: KeyReferences, other: bytes) -> None:
-    if stand.kind == "needs":  # the sweep asks there how things stand
+    if stand.kind == "needs":  # the sweep reads the status from the other partition
         await survey.link.ask(survey.partition, ("HSET", f"{survey.names.prefix}queue:unlinked", stand.argument, 0))
     else:
         await survey.link.ask(survey.partition, ("HDEL", stand.key, other))

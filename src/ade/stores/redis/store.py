@@ -1,4 +1,4 @@
-"""Open the store: find the servers, check them, and put the parts together."""
+"""Opening of the store: connect, check the servers, and assemble the repositories."""
 
 from ade.settings.sections import LimitSettings, RedisSettings
 from ade.stores import later
@@ -23,7 +23,7 @@ from ade.stores.resource_ports import InboxStore
 async def open_redis(
     url: str, settings: RedisSettings, clock: Clock | None = None, *, limits: LimitSettings | None = None
 ) -> Stores:
-    """The stores behind a URL. Raises before anything is written if the servers must not be used."""
+    """Open the stores of a URL. Raises before anything is written if the servers are unsuitable."""
     link = RedisClient.to(url, settings)
     try:
         await check_servers(link)

@@ -1,4 +1,4 @@
-"""SweepStore on Redis."""
+"""Sweep store on Redis: maintenance jobs, due tasks, pruning, and expiry of results."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,22 +16,22 @@ from ade.stores.redis.cross_partition import CrossPartitionDependencies
 from ade.stores.redis.partitions import Partitions, ReachablePartitions
 from ade.tasks.model import Task
 
-# Duties: what one process at a time does for all.
+# Maintenance jobs: one process at a time performs each.
 
 
-_kept = msgspec.msgpack.Decoder(list[Any]).decode  # holder, until, for how long
+_kept = msgspec.msgpack.Decoder(list[Any]).decode  # holder, expiry, duration
 
 
 async def claim_job(
     link: RedisClient, timing: Timing, duty: str, holder: str, ttl_ms: int, *, patience_s: float | None = None
 ) -> bool:
-    """Become (or stay) the one process that performs a duty for the next `ttl_ms`."""
+    """Acquire or renew a maintenance job for the next `ttl_ms`; return whether `holder` has it."""
     request = {"job": duty, "holder": holder, "ttl_ms": ttl_ms}
     return bool(await link.run("claim_job", 0, {**timing(), **request}, patience_s=patience_s))
 
 
 async def claimed_jobs(link: RedisClient) -> dict[str, int]:
-    """Until when each is taken, by the steady clock."""
+    """Return when each job expires, by the steady clock."""
     [flat] = await link.ask(0, ("HGETALL", f"{link.names[0].prefix}duty"))
     return {name.decode(): int(_kept(packed)[1]) for name, packed in sorted(pairs(flat))}
 
@@ -40,6 +40,8 @@ _PORTION = 500
 
 
 class RedisSweeps:
+    """The queries and deletions of the sweep."""
+
     def __init__(self, link: RedisClient, places: Partitions, timing: Timing, blobs: RedisBlobs) -> None:
         self._link = link
         self._places = places
@@ -50,7 +52,7 @@ class RedisSweeps:
         self._orphans = OrphanBlobs(link, self._crossing, timing)
 
     async def due(self, limit: int) -> DueTasks:
-        with suppress(StoreUnavailable):  # some partition is away; what it has to tell is told when it is back
+        with suppress(StoreUnavailable):  # a partition is unreachable; its messages are delivered later
             await self._crossing.sweep()
 
         async def ask(partition: int, patience_s: float | None) -> list[Any]:
@@ -100,7 +102,7 @@ class RedisSweeps:
         return found[:limit]
 
     async def _finished(self, partition: int, moment: int, letters: int, limit: int) -> list[Task]:
-        """Walk the finished tasks from the oldest, past dead letters that are to be kept longer."""
+        """Read finished tasks from the oldest, skipping dead letters that are kept longer."""
         key = f"{self._link.names[partition].prefix}task:finished"
         found: list[Task] = []
         offset = 0
@@ -166,7 +168,7 @@ def _expiry(record: Record) -> int:
 
 
 def _without_result(outcome: bytes | None) -> tuple[bytes, str | None]:
-    """The outcome that says its result is gone, and where that lay if outside the record."""
+    """The outcome marked as expired, and the blob of the result, if it had one."""
     try:
         fields: dict[str, Any] = msgspec.json.decode(outcome or b"{}")
     except msgspec.DecodeError:

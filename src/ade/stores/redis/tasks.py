@@ -1,4 +1,4 @@
-"""Listing tasks page by page, by the seq of the last one seen."""
+"""Task store on Redis: listing with keyset pagination by seq, reads, inserts, claims, and commits."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from functools import partial
@@ -28,12 +28,14 @@ Condition = Callable[[int, Task], bool]
 
 
 class RedisTaskQueries:
+    """Lists tasks that match a query."""
+
     def __init__(self, link: RedisClient, places: Partitions) -> None:
         self._link = link
         self._places = places
 
     async def find(self, query: TaskQuery) -> TaskPage:
-        """Each partition answers in its own order; the page is what comes first of all of them."""
+        """Merge the first matches of every partition into one page."""
         limit = min(max(query.limit, 1), 1000)
         rows: list[Row] = []
         for partition in self._places.all:
@@ -68,10 +70,10 @@ class RedisTaskQueries:
         return ["task:all"]
 
     async def _walk(self, partition: int, index: str, query: TaskQuery) -> AsyncIterator[list[Row]]:
-        """The tasks of an index of seqs, in the order of the query, portion by portion."""
+        """The tasks of an index by seq, in the order of the query, in portions."""
         key = self._link.names[partition].prefix + index
         after = query.after
-        portion = min(_PORTION, query.limit + 1)  # where all fit, as in most lists, nothing is read in vain
+        portion = min(_PORTION, query.limit + 1)  # if all tasks match, as usual, no task is read in vain
         while True:
             first, last, *order = ("-inf", "+inf") if query.oldest_first else ("+inf", "-inf", "REV")
             start = first if after is None else f"({after}"
@@ -99,7 +101,7 @@ def _fitting(rows: list[Row], conditions: list[Condition]) -> list[Row]:
 
 
 def _conditions(query: TaskQuery) -> Iterator[Condition]:
-    """All that the query asks for; most ask for little."""
+    """The conditions of a query as functions; most queries have few."""
     if (after := query.after) is not None:
         yield (lambda seq, _: seq > after) if query.oldest_first else (lambda seq, _: seq < after)
     if statuses := query.statuses:
@@ -128,15 +130,14 @@ def _names(task: Task, resource: str) -> bool:
 
 
 def _mentions(task: Task, text: str) -> bool:
-    """In the description, the name, the id or the error's message, whatever the case of ASCII letters."""
+    """Whether the description, name, ID, or error message contains the text, ignoring case."""
     message = "" if task.error is None else task.error.message
     return any(text.lower() in part.lower() for part in (task.description or "", task.name, task.id, message))
 
 
-# TaskStore on Redis.
-
-
 class RedisTasks:
+    """The task store, composed of inserts, claims, commits, and queries."""
+
     def __init__(
         self,
         link: RedisClient,
@@ -179,7 +180,7 @@ class RedisTasks:
 
     async def report_progress(self, task_id: str, run_id: str, progress: Raw) -> None:
         request = {**self._timing(), "id": task_id, "run_id": run_id, "progress": as_text(bytes(progress))}
-        guess = self._places.guess(task_id)  # whoever runs a task knows where it is
+        guess = self._places.guess(task_id)  # the worker has claimed the task, so its partition is cached
         partition = await self._places.of(task_id) if guess is None else guess
         if not await self._link.run("report_progress", partition, request):
             raise StaleLease(f"run {run_id} no longer holds task {task_id}; its progress was not stored")

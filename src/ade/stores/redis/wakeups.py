@@ -1,4 +1,4 @@
-"""Wake-ups between processes through publish and subscribe. They may be lost; nothing depends on them but haste."""
+"""Wake-ups between processes by PUBLISH and SUBSCRIBE. They can be lost: they only shorten waits for a poll."""
 
 import asyncio
 import time
@@ -16,32 +16,31 @@ from ade.stores.redis.client.errors import FAILURES, reason
 from ade.stores.redis.client.options import RedisAddress
 from ade.stores.wakeups import RARE, TOPICS, LocalWakeups, running_loop
 
-PING_EVERY_S = 0.5  # changed rules take effect within a second, also if the subscription is dead and does not say so
-DEAF_AFTER_S = 6.0  # without a message or an answer to a ping
+PING_EVERY_S = 0.5  # changed rules take effect within 1 s, even if the subscription died unnoticed
+DEAF_AFTER_S = 6.0  # without a message or a response to PING
 _SEND_S = 2.0
-_SAME_NEWS_S = 0.05  # whoever writes and then rings tells the news of the write, once
+_SAME_NEWS_S = 0.05  # a `ring` this soon after a write that published the same topic is not published again
 _PUBLISH_PATIENCE_S = 2.0
-_OF_LOCKS = b"lock "  # and what became of which requests, MessagePack
-_PAUSES_S = 0.05, 2.0  # before a new subscription: the first and the longest
+_OF_LOCKS = b"lock "  # followed by the changed lock requests (MessagePack)
+_PAUSES_S = 0.05, 2.0  # before resubscribing: the first and the longest pause
 
 _log = Log(__name__)
 
 
 class RedisWakeups(LocalWakeups):
-    """One subscription for the whole process, from the first wait until it is closed: on the link's own loop, or on
-    that of whoever attends.
+    """One subscription per process, from the first wait until `close`, on the client's own loop or that of `listen`.
 
-    Whenever it is made anew every topic counts as rung, because nobody knows what was missed. Who follows only what is
-    rare is not woken by the rest; from the first time that anything else is waited for, all is heard.
+    A new subscription wakes all topics, because notifications might have been missed. A process that waits only for
+    the rare topic subscribes to that topic. The first wait for another topic subscribes to everything.
     """
 
     def __init__(self, link: RedisClient) -> None:
         super().__init__()
         self._link = link
         self._channel = f"{link.settings.prefix}hints"
-        self._rare_channel = f"{link.settings.prefix}hints:rules"  # changed rules, which every process listens to
+        self._rare_channel = f"{link.settings.prefix}hints:rules"  # changed rules; every process subscribes to it
         self._hears_all = False
-        self._widen: Callable[[], object] | None = None  # on a subscription to what is rare alone
+        self._widen: Callable[[], object] | None = None  # set while subscribed only to the rare topic
         self._words = {topic.encode(): topic for topic in TOPICS}
         self._unsent: set[str] = set()
         self._publishing = False
@@ -53,15 +52,15 @@ class RedisWakeups(LocalWakeups):
         self._current: tuple[RedisAddress | None, float] = (
             None,
             float("-inf"),
-        )  # until when all was received, and from where
+        )  # the server, and the time up to which all its messages were received
         self._closed = False
 
     def added(self) -> None:
-        """A script has told everybody else of new tasks. Nobody rings for them: a ring that follows is other news."""
+        """Wake local waiters for new tasks, which a script has published. A later `ring` is published separately."""
         self._wake(WORK)
 
     def published(self, *topics: str) -> None:
-        """A script has just told everybody else what the caller is about to ring for."""
+        """Wake local waiters for topics that a script has published; the `ring` that follows is not published."""
         now = time.monotonic()
         for topic in topics:
             self._published_at[topic] = now
@@ -76,7 +75,7 @@ class RedisWakeups(LocalWakeups):
             if self._publishing or self._closed:
                 return
             self._publishing = True
-        with suppress(StoreError):  # the link is closed
+        with suppress(StoreError):  # the client is closed
             self._link.aside.submit(self._publish())
 
     async def wait(self, topic: str, seen: int, timeout: float) -> None:
@@ -85,9 +84,9 @@ class RedisWakeups(LocalWakeups):
         await super().wait(topic, seen, timeout)
 
     def lag_s(self, topic: str) -> float:
-        """The time since the last answered ping was sent: whatever was published before it has arrived."""
+        """Seconds since the last PING with a response was sent: messages published before it have arrived."""
         self._link.check_process()
-        with suppress(StoreError):  # the link is closed
+        with suppress(StoreError):  # the client is closed
             self._listen(topic)
         server, at = self._current
         return time.monotonic() - at if server == self._link.where(0) else float("inf")
@@ -98,7 +97,7 @@ class RedisWakeups(LocalWakeups):
         return super().follow(topic, callback)
 
     def follow_locks(self, tell: Callable[[bytes | None], None]) -> Callable[[], None]:
-        """Call back on the running loop with what scripts tell of locks; with None when something may be missed."""
+        """Call back on the running loop with lock notifications; with None when some might have been missed."""
         self._link.check_process()
         reader = _LockSubscriber(tell)
         with self._lock:
@@ -115,12 +114,13 @@ class RedisWakeups(LocalWakeups):
         return unfollow
 
     def tell_of_locks(self, told: bytes | None) -> None:
-        """For those in this process; others hear it from the server."""
+        """Notify the lock subscribers of this process; the server notifies other processes."""
         here = running_loop() if self._readers else None
         for reader in self._readers:
             reader.tell(told, here)
 
     async def listen(self) -> None:
+        """Run the subscription on the running loop until cancelled."""
         with self._lock:
             self._attending += 1
             self._hears_all = True
@@ -132,12 +132,12 @@ class RedisWakeups(LocalWakeups):
         finally:
             with self._lock:
                 self._attending -= 1
-            if self._is_awaited():  # by others, who were heard for until now
-                with suppress(StoreError):  # the link is closed
+            if self._is_awaited():  # by other loops, which this subscription served
+                with suppress(StoreError):  # the client is closed
                     self._listen(WORK)
 
     def close(self) -> None:
-        """End the subscription and let everybody go who waits."""
+        """End the subscription and wake all waiters."""
         with self._lock:
             self._closed = True
             listening, self._listening = self._listening, None
@@ -146,7 +146,7 @@ class RedisWakeups(LocalWakeups):
         super().close()
 
     async def _publish(self) -> None:
-        """Send what was rung; a topic rung again meanwhile is sent once more."""
+        """Publish the pending topics, including topics added in the meantime."""
         while True:
             with self._lock:
                 topics, self._unsent = self._unsent, set()
@@ -156,7 +156,7 @@ class RedisWakeups(LocalWakeups):
             words = [("PUBLISH", self._rare_channel if topic == RARE else self._channel, topic) for topic in topics]
             try:
                 await self._link.ask(0, *words, patience_s=_PUBLISH_PATIENCE_S)
-            except StoreError as error:  # others find out by their slow poll
+            except StoreError as error:  # other processes find out when they poll
                 _log.debug("hints.not_published", reason=error.detail)
 
     def _listen(self, topic: str) -> None:
@@ -167,7 +167,7 @@ class RedisWakeups(LocalWakeups):
             if self._listening is None and not self._attending and not self._closed:
                 self._listening = self._link.aside.submit(self._listen_for_ever())
         if widen is not None:
-            with suppress(RuntimeError):  # that loop is closed
+            with suppress(RuntimeError):  # the loop is closed
                 widen()
 
     async def _listen_for_ever(self) -> None:
@@ -205,7 +205,7 @@ class RedisWakeups(LocalWakeups):
         return line
 
     def _subscribe_to_all(self, line: RedisConnection) -> None:
-        with suppress(*FAILURES):  # it has ended, and the next one hears all
+        with suppress(*FAILURES):  # the connection has ended; the next one subscribes to everything
             line.send([("SUBSCRIBE", self._channel)])
 
     def _wake_all(self) -> None:
@@ -214,13 +214,13 @@ class RedisWakeups(LocalWakeups):
         self.tell_of_locks(None)
 
     async def _hear(self, line: RedisConnection) -> None:
-        """Take in messages until the line is dead: an open socket alone proves nothing."""
+        """Receive messages until PING shows that the connection is dead; an open socket proves nothing."""
         server = self._link.where(0)
         self._heard_at = time.monotonic()
         line.push_to(partial(self._take, server))
         while self._link.where(0) == server:
             line.send([("PING", time.monotonic())])
-            await line.listen(PING_EVERY_S)  # ends early only if the line does
+            await line.listen(PING_EVERY_S)  # returns early only if the connection ends
             if time.monotonic() - self._heard_at > DEAF_AFTER_S:
                 raise TimeoutError("nothing was heard for too long")
 
@@ -230,7 +230,7 @@ class RedisWakeups(LocalWakeups):
             return
         if message[0] == b"pong":
             self._current = server, float(message[1])
-        elif message[0] == b"subscribe":  # to more than before
+        elif message[0] == b"subscribe":  # to the second channel
             self._wake_all()
         elif message[0] == b"message":
             topic = self._words.get(message[2])
@@ -242,7 +242,7 @@ class RedisWakeups(LocalWakeups):
 
 
 class _LockSubscriber:
-    """Somebody who is told about locks on his own loop."""
+    """A callback for lock notifications, called on its own event loop."""
 
     __slots__ = ("_loop", "_tell")
 
@@ -254,5 +254,5 @@ class _LockSubscriber:
         if self._loop is here:
             self._tell(told)
             return
-        with suppress(RuntimeError):  # that loop is closed
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._tell, told)

@@ -1,4 +1,7 @@
-"""WorkerStore on Redis. Workers and definitions are in the first partition, leases and limits where the tasks are."""
+"""Worker store on Redis: workers, definitions of task names, and lease renewal.
+
+Workers and definitions are in the first partition; leases and limits are in the partitions of the tasks.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,7 +18,7 @@ from ade.stores.redis.partitions import Partitions
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, Worker
 
-FORGET_AFTER_MS = 600_000  # a silent worker stays visible for a while
+FORGET_AFTER_MS = 600_000  # a lost worker stays visible for this time
 
 _json = msgspec.json.Encoder().encode
 _worker = msgspec.json.Decoder(Worker).decode
@@ -25,12 +28,14 @@ Run = tuple[str, str]  # run id, task id
 
 
 class RedisWorkers:
+    """Registered workers, their task definitions, and their leases."""
+
     def __init__(self, link: RedisClient, places: Partitions, timing: Timing) -> None:
         self._link = link
         self._places = places
         self._timing = timing
         self._registered: dict[str, Sequence[Definition]] = {}  # by worker id
-        self._decoded: dict[bytes, Definition] = {}  # by their texts: most are the same at the next read
+        self._decoded: dict[bytes, Definition] = {}  # by JSON text, because most are unchanged at the next read
 
     async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
         limits = [(definition.name, limits_of(definition)) for definition in definitions]
@@ -59,19 +64,19 @@ class RedisWorkers:
         return Renewal(gone={run_id: found.get(run_id) for run_id in runs if found.get(run_id) != "held"})
 
     def _register_again(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
-        """The servers have lost what was registered: what is queued from now on must find its limits again."""
+        """Register again after the servers lost the registration, so that new tasks get their limits."""
         limits = [(definition.name, limits_of(definition)) for definition in definitions]
         for partition in self._places.all:
             self._link.run_blocking("define_names", partition, {**self._timing(), "limits": limits})
         self._link.run_blocking("register_worker", 0, self._heartbeat(worker, ttl_ms, _told(definitions)))
 
     def _likely(self, task_id: str) -> Sequence[int]:
-        """Where to ask for a task first."""
+        """The partitions to ask first for a task."""
         guess = self._places.guess(task_id)
         return self._places.all if guess is None else (guess,)
 
     def _renew_in(self, asked: Mapping[int, list[Run]], worker_id: str, lease_ms: int) -> dict[str, Any]:
-        """Renew runs by partition. Answers those whose tasks are there: run id -> "held", or the task's status."""
+        """Renew runs by partition. Return run ID -> "held" or the task status, for tasks that exist there."""
         found: dict[str, Any] = {}
         requests = {
             partition: {**self._timing(), "worker": worker_id, "runs": runs, "lease_ms": lease_ms}
@@ -84,7 +89,7 @@ class RedisWorkers:
         return found
 
     def _heartbeat(self, worker: Worker, ttl_ms: int, definitions: list[str | Raw]) -> dict[str, Any]:
-        """The request of lua/register_worker.lua, which adds the time until which the worker counts as alive."""
+        """The request for lua/register_worker.lua, which adds the time at which the heartbeat expires."""
         text = as_text(_json(structs.replace(worker, heartbeat_until=0)))
         return {**self._timing(), "worker": worker.id, "text": text, "ttl_ms": ttl_ms, "definitions": definitions}
 
@@ -121,7 +126,7 @@ class RedisWorkers:
         return [worker_id.decode() for worker_id in gone]
 
     async def _dismiss(self, worker_ids: list[str]) -> None:
-        """Take workers out of the groups that read the task streams, where nothing is pending for them."""
+        """Remove workers without pending entries from the consumer groups of the task streams."""
         for partition in self._places.all if worker_ids else ():
             await self._link.run("remove_consumers", partition, {**self._timing(), "workers": worker_ids})
 
@@ -132,7 +137,7 @@ def _told(definitions: Sequence[Definition]) -> list[str | Raw]:
 
 
 def limits_of(definition: Definition) -> tuple[int | bool, ...] | bool:
-    """The limits that claims must respect, for lua/define_names.lua; False when there is none."""
+    """Return the limits that claims must respect, for lua/define_names.lua; False if there are none."""
     limits = (definition.concurrency, definition.concurrency_per_key, definition.rate_count, definition.rate_period_ms)
     if all(limit is None for limit in limits[:3]):
         return False

@@ -1,4 +1,4 @@
-"""Calls that come while one is under way go out together with the next: one round trip for many callers."""
+"""Batching of calls: calls that arrive while one is in progress share the next round trip."""
 
 import asyncio
 from collections import deque
@@ -11,11 +11,11 @@ Answer = TypeVar("Answer")
 
 
 class Batcher(Generic[SendBatch, Answer]):
-    """Sends what callers ask for in batches, one batch at a time for each event loop.
+    """Sends the requests of callers in batches, one batch at a time per event loop.
 
-    `send` answers each ask with its answer or an exception that is the ask's own. With `lone`, a caller that finds
-    nobody else there sends its ask itself: that saves a task and two turns of the loop, a third of what such a call
-    costs. Then the call ends with its caller, so `send` must not have to do anything vital after the answer.
+    `send` returns a response or an exception for each request. With `lone`, a caller without competitors sends its
+    request itself. That saves a task and two loop iterations, a third of the cost of such a call. The call is then
+    cancelled with its caller, so `send` must not do anything vital after the response.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Batcher(Generic[SendBatch, Answer]):
             if any(not future.done() for _, future in line.waiting):
                 self._begin(line)
             else:
-                line.waiting.clear()  # their callers were cancelled, perhaps with the loop
+                line.waiting.clear()  # their callers were cancelled, perhaps with the loop itself
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -67,10 +67,10 @@ class Batcher(Generic[SendBatch, Answer]):
                 line.is_crowded = len(batch) > 1
                 try:
                     answers = await self._send([ask for ask, _ in batch])
-                except Exception as error:  # it is raised where it belongs: in every caller of this batch
+                except Exception as error:  # raised in every caller of this batch
                     answers = [error] * len(batch)
                 for (_, future), answer in zip(batch, answers, strict=True):
-                    if future.done():  # its caller gave up
+                    if future.done():  # its caller was cancelled
                         continue
                     if isinstance(answer, Exception):
                         future.set_exception(answer)
@@ -78,7 +78,7 @@ class Batcher(Generic[SendBatch, Answer]):
                         future.set_result(answer)
         finally:
             line.sender, line.is_busy = None, False
-            for _, future in line.waiting:  # only when this task was cancelled with its loop
+            for _, future in line.waiting:  # not empty only if this task was cancelled with its loop
                 future.cancel()
             line.waiting.clear()
 
@@ -91,19 +91,19 @@ class Batcher(Generic[SendBatch, Answer]):
 
 
 class _BatchQueue(Generic[SendBatch, Answer]):
-    """Those who wait in one event loop."""
+    """The waiting requests of one event loop."""
 
     __slots__ = ("is_busy", "is_crowded", "sender", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[SendBatch, asyncio.Future[Answer]]] = deque()
-        self.sender: asyncio.Task[None] | None = None  # a task that nobody holds may vanish
+        self.sender: asyncio.Task[None] | None = None  # a task without a reference can be garbage-collected
         self.is_busy = False
-        self.is_crowded = False  # the last batch had several asks: the next ones will come together too
+        self.is_crowded = False  # the last batch had several requests, so the next one probably has too
 
 
 class UnbatchedCalls(Generic[SendBatch, Answer]):
-    """The same for callers that are always alone, and have no event loop."""
+    """The interface of Batcher without batching, for threads without an event loop."""
 
     def __init__(self, send: Callable[[list[SendBatch]], Awaitable[Sequence[Answer | Exception]]]) -> None:
         self._send = send

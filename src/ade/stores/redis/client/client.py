@@ -1,4 +1,4 @@
-"""The line to the servers: scripts and plain commands, addressed to a partition, tried again while servers are away."""
+"""The client: runs scripts and commands on a partition, and retries while servers are unreachable."""
 
 import asyncio
 import random
@@ -23,28 +23,28 @@ from ade.stores.redis.clock import ServerClock
 from ade.stores.redis.keys import KeyNames, names_of
 from ade.stores.redis.scripts import LuaScript, script
 
-# Calls to a partition: sent to whoever holds it now, and again for as long as the caller is patient.
+# Calls to a partition: sent to the server that holds it now, and retried until the deadline of the caller.
 
 
 _LEARNING_S = 4.0
 _LEARN_AGAIN_S = 0.1
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.4
-_STAY = {"MOVED", "ASK", "TRYAGAIN", "BUSY", "UNKILLABLE", "NOREPLICAS"}  # nothing more is to be learnt after these
+_STAY = {"MOVED", "ASK", "TRYAGAIN", "BUSY", "UNKILLABLE", "NOREPLICAS"}  # no topology refresh after these
 _NEVER = float("inf")
-_OPEN: Any = object()  # the answer to a command that has none yet
+_OPEN: Any = object()  # marks a command without a response
 
 
 @dataclass(frozen=True, slots=True)
 class CallFailure:
-    """Why a try did not give all answers."""
+    """Why an attempt did not return all responses."""
 
     address: RedisAddress | None
     error: StoreError
-    elsewhere: bool = True  # whether another server may hold the partition by now
+    elsewhere: bool = True  # whether another server might hold the partition now
 
 
 class CallDeadline:
-    """How long a caller is willing to wait, from now on."""
+    """The deadline of a call, counted from now."""
 
     __slots__ = ("_deadline", "whole_s")
 
@@ -56,12 +56,13 @@ class CallDeadline:
         return self._deadline - _time()
 
     def of_try(self, most_s: float) -> float:
+        """The time limit of the next attempt."""
         return max(min(most_s, self.left_s()), 0.001)
 
 
 @dataclass(slots=True)
 class _PartitionCall:
-    """Commands for one partition and the answers so far. Those that belong together are sent together again."""
+    """Commands for one partition and their responses so far. With `together`, a retry sends all commands again."""
 
     partition: int
     commands: Sequence[Command]
@@ -75,12 +76,12 @@ class _PartitionCall:
         return list(range(len(self.commands))) if self.together and waiting else waiting
 
     def limit_s(self) -> float:
-        """How long the next exchange may take."""
+        """The time limit of the next exchange."""
         return self.patience.of_try(self.try_s)
 
 
 class RetryingCalls:
-    """The one place that sends again. Everything sent through it must be safe to repeat."""
+    """The only place that retries. Every command sent through it must be safe to repeat."""
 
     def __init__(self, topology: Topology, connections: ConnectionsByLoop, command_timeout_s: float) -> None:
         self._topology = topology
@@ -91,11 +92,11 @@ class RetryingCalls:
     async def converse(
         self, partition: int, commands: Sequence[Command], patience: CallDeadline, *, together: bool
     ) -> list[Any]:
-        """All answers, the lasting errors of the server among them. Raises StoreUnavailable when patience ends."""
-        try_s = min(self._command_timeout_s, patience.whole_s / 2)  # a lost answer leaves time for another try
+        """Return all responses, including permanent server errors. Raises StoreUnavailable at the deadline."""
+        try_s = min(self._command_timeout_s, patience.whole_s / 2)  # leaves time for a second attempt
         address = self._topology.where(partition)
         answers: list[Any] | Exception = ConnectionError("no server was asked yet")
-        if address is not None:  # the first try in as few steps as there are: it nearly always has all answers
+        if address is not None:  # fast path: the first attempt nearly always succeeds
             try:
                 answers = await self._nodes().server(address).exchange(commands, patience.of_try(try_s))
                 if ServerError not in map(type, answers):
@@ -106,7 +107,7 @@ class RetryingCalls:
         return await self._persist(call, await self._judge(call, address, call.open(), answers))
 
     async def _persist(self, call: _PartitionCall, trouble: CallFailure | None) -> list[Any]:
-        """Try again until no command is without an answer."""
+        """Retry until every command has a response."""
         pauses, patience = pauses_between_tries(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), call.patience
         while trouble is not None:
             pause = next(pauses)
@@ -119,14 +120,14 @@ class RetryingCalls:
         return call.answers
 
     def _nodes(self) -> ServerPools:
-        """Those of this loop, with an eye on whether they are still the right ones."""
+        """The pools of this loop; refreshes the topology in the background if it is due."""
         nodes = self._connections.of_this_loop()
         if self._topology.recheck_s != _NEVER and _time() - nodes.learnt_at > self._topology.recheck_s:
             self._recheck(nodes)
         return nodes
 
     async def learn(self, nodes: ServerPools, failed: RedisAddress | None) -> None:
-        """Find out anew who holds what; nothing changes if that is not possible now."""
+        """Refresh the topology; keep the current one if that fails."""
         try:
             async with asyncio.timeout(_LEARNING_S):
                 await self._topology.learn(nodes, failed)
@@ -136,18 +137,18 @@ class RetryingCalls:
             self._problem = "nobody told in time which servers there are"
 
     def _recheck(self, nodes: ServerPools) -> None:
-        """Look again beside the traffic."""
+        """Refresh the topology in the background."""
         if nodes.rechecking is None or nodes.rechecking.done():
             nodes.rechecking = asyncio.create_task(self._learn_aside(nodes))
 
     async def _learn_aside(self, nodes: ServerPools) -> None:
-        with suppress(StoreError):  # whoever needs the answer will ask again and be told
+        with suppress(StoreError):  # a call that needs the topology refreshes it again and raises
             async with nodes.learning:
                 await self.learn(nodes, None)
                 nodes.learnt_at = _time()
 
     async def _learn_soon(self, nodes: ServerPools, failed: RedisAddress | None, patience: CallDeadline) -> None:
-        """One of this loop's callers finds out, the others wait for it and use what it has learnt."""
+        """Refresh the topology once for all callers of this loop; the others wait for the result."""
         begun = _time()
         with suppress(TimeoutError):
             async with asyncio.timeout(patience.left_s()), nodes.learning:
@@ -156,7 +157,7 @@ class RetryingCalls:
                     nodes.learnt_at = _time()
 
     async def _attempt(self, call: _PartitionCall) -> CallFailure | None:
-        """One round trip to whoever holds the partition."""
+        """One round trip to the server that holds the partition."""
         address = self._topology.where(call.partition)
         numbers = call.open()
         answers: list[Any] | Exception = ConnectionError("no server was asked yet")
@@ -171,7 +172,7 @@ class RetryingCalls:
     async def _judge(
         self, call: _PartitionCall, address: RedisAddress | None, numbers: list[int], answers: list[Any] | Exception
     ) -> CallFailure | None:
-        """What an attempt has brought. Errors that no waiting mends are raised or left as answers."""
+        """Process an attempt. Permanent errors are raised or stay among the responses."""
         if address is None:
             return CallFailure(None, StoreUnavailable(self._problem))
         try:
@@ -202,7 +203,7 @@ class RetryingCalls:
     async def _follow(
         self, nodes: ServerPools, address: RedisAddress, call: _PartitionCall, numbers: list[int], answers: list[Any]
     ) -> list[Any]:
-        """While a slot is on its way, its old owner sends us to the new one for what it no longer has."""
+        """Follow ASK redirections: while a slot migrates, its old owner redirects for keys it no longer has."""
         asked = [place for place, answer in enumerate(answers) if _is_ask(answer)]
         if not asked:
             return answers
@@ -219,13 +220,13 @@ def _is_ask(answer: Any) -> bool:
 
 
 def _target(error: ServerError, asked: RedisAddress) -> RedisAddress:
-    """Where a redirection (`MOVED slot host:port`) leads; without a host it means the one that was asked."""
+    """The target of a redirection (`MOVED slot host:port`); without a host, the server that responded."""
     host, _, port = str(error).split()[2].rpartition(":")
     return RedisAddress(host or asked.host, int(port))
 
 
 def pauses_between_tries(first_s: float, longest_s: float) -> Iterator[float]:
-    """Each about twice as long as the one before, so that many callers do not come back together."""
+    """Exponential backoff with jitter, so that many callers do not retry together."""
     pause = first_s
     while True:
         yield pause * (0.5 + random.random())
@@ -237,15 +238,15 @@ def _time() -> float:
 
 
 Answer = TypeVar("Answer")
-BLOCKING_PATIENCE_S = 4.0  # less than a heartbeat: the caller tries again itself
+BLOCKING_PATIENCE_S = 4.0  # less than a heartbeat: the caller retries
 _pack = msgspec.msgpack.Encoder().encode
 
 
 class RedisClient:
-    """The servers of one store. Every answer is bytes, whole numbers, None and lists, as the server gave it.
+    """The client of one store. Every response consists of bytes, integers, None, and lists, as the server sent it.
 
-    Whatever is sent may be sent again after a lost connection, a time-out or a failover: scripts recognise a request
-    they have seen by its ids, and plain commands must be reads or harmless to repeat.
+    Every request can be repeated after a lost connection, a timeout, or a failover: scripts recognize a repeated
+    request by its IDs, and plain commands must be reads or idempotent.
     """
 
     def __init__(self, place: RedisLocation, settings: RedisSettings | None = None) -> None:
@@ -259,23 +260,23 @@ class RedisClient:
         self._connector = Connector(place, self.settings)
         self._connections = ConnectionsByLoop(lambda: ServerPools(self._connector, self.clock))
         self._calls = RetryingCalls(self._topology, self._connections, self.settings.command_timeout_s)
-        self.aside = LoopThread("ade-redis")  # for callers without a loop, and for what goes on beside all loops
+        self.aside = LoopThread("ade-redis")  # for callers without a loop, and for background work
         self.direct = self._direct()
 
     @property
     def is_strong(self) -> bool:
-        """Whether what callers are told was written must be known to replicas."""
+        """Whether replicas must confirm a write before the call returns."""
         return self.settings.durability == "strong"
 
     def _direct(self) -> SyncClient | None:
-        """Where servers may change places, or replicas must confirm, only the usual way will do."""
+        """The blocking client; None if failovers are possible or replicas must confirm."""
         if self.place.kind is not TopologyKind.SERVER or self.is_strong:
             return None
         return SyncClient(self._connector, self.place.addresses[0], self.clock, self._arguments)
 
     @classmethod
     def to(cls, url: str, settings: RedisSettings | None = None) -> "RedisClient":
-        """A link to the place a URL names. Nothing is sent yet."""
+        """Create a client for a store URL. Nothing is sent yet."""
         return cls(parse_url(url), settings)
 
     def run(
@@ -289,7 +290,7 @@ class RedisClient:
     ) -> Coroutine[Any, Any, Any]:
         """Call a script of `lua/` on a partition.
 
-        With `confirm`, raises NotConfirmed when too few replicas have what was written; it is written all the same.
+        With `confirm`, raises NotConfirmed if too few replicas have the write; the write itself has succeeded.
         """
         return self.run_script(script(name), partition, request, confirm=confirm, patience_s=patience_s)
 
@@ -302,14 +303,14 @@ class RedisClient:
         confirm: bool = False,
         patience_s: float | None = None,
     ) -> Any:
-        """The same with a script that is not of `lua/`."""
+        """The same as `run`, with a script that is not in `lua/`."""
         arguments = self._arguments(partition, request)
         patience = CallDeadline(patience_s or self.settings.patience_s)
         after = self._confirming(partition, patience) if confirm else []
         commands = [("EVALSHA", known.sha, *arguments), *after]
         answers = await self._calls.converse(partition, commands, patience, together=True)
         if isinstance(answers[0], ServerError):
-            if answers[0].code == "NOSCRIPT":  # a new or flushed server does not know it yet
+            if answers[0].code == "NOSCRIPT":  # a new or flushed server has not cached the script
                 commands = [("EVAL", known.text, *arguments), *after]
                 answers = await self._calls.converse(partition, commands, patience, together=True)
             await self._raise_first(answers[:1], partition)
@@ -318,19 +319,19 @@ class RedisClient:
         return answers[0]
 
     def run_blocking(self, name: str, partition: int, request: dict[str, Any], *, confirm: bool = False) -> Any:
-        """The same for a thread without an event loop, on connections of its own; gives up within a heartbeat."""
+        """The same as `run`, for a thread without an event loop; gives up within a heartbeat."""
         self.check_process()
         return self.wait_for(self.run(name, partition, request, confirm=confirm, patience_s=BLOCKING_PATIENCE_S))
 
     def wait_for(self, work: Coroutine[Any, Any, Answer]) -> Answer:
-        """What comes of work that needs an event loop, for a thread without one."""
+        """Run a coroutine on the loop of the client, and return its result to a thread without a loop."""
         try:
             return self.aside.submit(work).result()
         except CancelledError:
             raise StoreUnavailable("the store was closed during the call; whether it was done is unknown") from None
 
     def run_blocking_each(self, name: str, requests: Mapping[int, dict[str, Any]]) -> dict[int, Any]:
-        """The same for several partitions at once. All are asked before it is raised that one did not answer."""
+        """The same as `run_blocking`, for several partitions concurrently. Raises the first error after all ended."""
         self.check_process()
         if not requests:
             return {}
@@ -348,14 +349,14 @@ class RedisClient:
         return await asyncio.gather(*asked, return_exceptions=True)
 
     async def ask(self, partition: int, *commands: Command, patience_s: float | None = None) -> list[Any]:
-        """Plain commands in one round trip, not a transaction. Raises the first error among the answers."""
+        """Send plain commands in one round trip, not a transaction. Raises the first error among the responses."""
         patience = CallDeadline(patience_s or self.settings.patience_s)
         answers = await self._calls.converse(partition, commands, patience, together=False)
         await self._raise_first(answers, partition)
         return answers
 
     async def primaries(self) -> Sequence[RedisAddress]:
-        """Every primary there is; the partitions are spread over them."""
+        """All primaries; the partitions are distributed over them."""
         nodes = self._connections.of_this_loop()
         if not self._topology.primaries():
             await self.ask(0, ("PING",))
@@ -364,7 +365,7 @@ class RedisClient:
         return self._topology.primaries()
 
     async def ask_node(self, address: RedisAddress, *commands: Command) -> list[Any]:
-        """Plain commands to one server, once. Errors of the server stand among the answers."""
+        """Send plain commands to one server, without retries. The responses include server errors."""
         try:
             node = self._connections.of_this_loop().server(address)
             return await node.exchange(commands, self.settings.command_timeout_s)
@@ -372,14 +373,14 @@ class RedisClient:
             raise translated(error, address) from error
 
     def where(self, partition: int) -> RedisAddress | None:
-        """The server that holds the partition, as far as known."""
+        """The server that holds the partition, if known."""
         return self._topology.where(partition)
 
     async def connect(self) -> RedisConnection:
-        """A connection that belongs to the caller alone, to the server of the first partition."""
-        await self.ask(0, ("PING",))  # finds out where it is
+        """Open a connection for the exclusive use of the caller, to the server of the first partition."""
+        await self.ask(0, ("PING",))  # refreshes the topology if needed
         address = self._topology.where(0)
-        assert address is not None  # somebody there has just answered
+        assert address is not None  # this server has just responded
         try:
             async with asyncio.timeout(self.settings.command_timeout_s):
                 return await self._connector.to_server(address)
@@ -387,7 +388,7 @@ class RedisClient:
             raise translated(error, address) from error
 
     def check_process(self) -> None:
-        """Refuse to be used in a process that was forked off the one that made it."""
+        """Raise StoreUnsupported in a process that was forked from the one that created the client."""
         self._connections.check_process()
 
     async def close(self) -> None:
@@ -397,13 +398,13 @@ class RedisClient:
         await asyncio.to_thread(self.aside.close)
 
     def _confirming(self, partition: int, patience: CallDeadline) -> list[Command]:
-        """Commands that wait until replicas have everything written so far.
+        """Commands that wait until replicas have all writes so far.
 
-        WAIT speaks of what its own connection has written, so something is: the script may find its request done
-        already, over a connection that is gone.
+        WAIT covers only writes of its own connection. INCR makes sure that there is one: the script might find that
+        its request was already executed over a closed connection.
         """
         touched = f"{self.names[partition].prefix}confirms"
-        wait_s = min(self.settings.confirm_timeout_s, patience.whole_s / 4)  # ends before the try does
+        wait_s = min(self.settings.confirm_timeout_s, patience.whole_s / 4)  # ends before the attempt times out
         return [("INCR", touched), ("WAIT", self.settings.replicas, max(1, int(wait_s * 1000)))]
 
     def _check_confirmed(self, answer: Any, confirming: Sequence[Any]) -> None:
@@ -426,7 +427,7 @@ class RedisClient:
                 raise error from answer
 
     async def _spoiled(self, partition: int) -> str:
-        """Which keys have a wrong type."""
+        """Sentences that name the keys of a wrong type."""
 
         async def ask(commands: list[Command]) -> list[Any]:
             return await self._calls.converse(
@@ -437,10 +438,10 @@ class RedisClient:
         return "; ".join(found) or "Which key it is could not be found: it may be that of a single task"
 
     def _arguments(self, partition: int, request: dict[str, Any]) -> tuple[Any, ...]:
-        """Two keys are declared: one that is always there and one that never is.
+        """The arguments of EVALSHA. Two keys are declared: one that always exists and one that never does.
 
-        While a slot moves, a server refuses calls for keys of which it has only some; so no script ever runs on half
-        of its partition.
+        While a slot migrates, a server rejects calls if it has only some of their keys. So no script ever runs on
+        half of its partition.
         """
         names = self.names[partition]
         return (
@@ -467,20 +468,21 @@ def _topology(place: RedisLocation, names: Sequence[KeyNames]) -> Topology:
             return SlotMap(place.addresses, [each.prefix for each in names])
 
 
-# Whose time counts: the server's, unless a clock was given (as tests do).
+# The time of requests: that of the server, unless a clock was given (as in tests).
 
 
-Timing = Callable[[], dict[str, int]]  # what goes into the request of a script
+Timing = Callable[[], dict[str, int]]  # the time fields of a script request
 
 
 def timing_of(clock: Clock | None) -> Timing:
+    """Return the time fields of requests; none without a clock."""
     if clock is None:
-        return dict  # an empty one: scripts then ask the server
+        return dict  # empty: scripts then use the server time
     return lambda: {"now": clock.now(), "steady": clock.steady()}
 
 
 async def moment_of(link: RedisClient, timing: Timing, partition: int) -> int:
-    """What time it is, for commands that are not scripts."""
+    """Return the current time, for commands that are not scripts."""
     given = timing().get("now")
     if given is not None:
         return given

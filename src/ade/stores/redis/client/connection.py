@@ -1,7 +1,7 @@
-"""One connection to a server: commands out, answers in, in the order they were asked. Nothing is ever sent twice.
+"""One connection to a server: commands are sent and responses received in the same order, without retries.
 
-It speaks the protocol itself (RESP 2) with hiredis as packer and parser. A client library does more per call than the
-server does, holds more memory than the rest of a worker, and re-sends by itself.
+It implements RESP 2 with hiredis as packer and parser. A client library does more work per call than the server, uses
+more memory than the rest of a worker, and retries on its own.
 """
 
 import asyncio
@@ -47,10 +47,10 @@ class RedisConnection(asyncio.Protocol):
             _, line = await loop.create_connection(cls, host, port, ssl=tls, server_hostname=host if tls else None)
         return line
 
-    # what the event loop tells
+    # callbacks of the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its type
+        self._transport = cast(asyncio.Transport, transport)  # the uvloop transport does not inherit from this type
         handle = transport.get_extra_info("socket")
         if handle is not None and handle.family in (socket.AF_INET, socket.AF_INET6):
             handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -61,7 +61,7 @@ class RedisConnection(asyncio.Protocol):
         try:
             while (answer := self._reader.gets()) is not False:
                 self._take(answer)
-        except ConnectionError as error:  # not the protocol we speak
+        except ConnectionError as error:  # not RESP 2
             self._break_off(error)
             return
         if len(self._heard) >= self._awaited:
@@ -70,15 +70,15 @@ class RedisConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._break_off(error or ConnectionError("the server closed the connection"))
 
-    # what callers do
+    # methods for callers
 
     @property
     def is_quiet(self) -> bool:
-        """Open, with nothing heard that nobody asked for."""
+        """Whether the connection is open and has no unexpected responses."""
         return self._end is None and not self._heard
 
     async def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """Send the commands together and read all answers; errors of the server stand among them as ServerError."""
+        """Send the commands as a pipeline and return all responses, including server errors as ServerError."""
         self.send(commands)
         if len(self._heard) < len(commands):
             await self._expect(len(commands))
@@ -91,25 +91,25 @@ class RedisConnection(asyncio.Protocol):
         self._transport.write(b"".join([hiredis.pack_command(command) for command in commands]))
 
     async def listen(self, timeout_s: float) -> Any:
-        """The next thing the server says by itself, or None when it is silent for so long."""
+        """Return the next message of the server, or None after the timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 if not self._heard:
                     await self._expect(1)
         except TimeoutError:
-            if self._end is not None:  # the system calls a peer that is gone a time-out too
+            if self._end is not None:  # the system reports a lost peer as a timeout too
                 raise
             return None
         return self._heard.popleft()
 
     def push_to(self, take: Callable[[Any], None]) -> None:
-        """From now on everything the server says is given to `take` at once, and never heard by `listen`."""
+        """From now on pass every message to `take` immediately; `listen` no longer returns any."""
         self._take = take
         while self._heard:
             take(self._heard.popleft())
 
     def _expect(self, number: int) -> asyncio.Future[None]:
-        """What is done when so many answers are there, or the line is at its end."""
+        """A future that is done when `number` responses are there or the connection has ended."""
         self._awaited = number
         self._waiter = asyncio.get_running_loop().create_future()
         if self._end is not None:
@@ -117,29 +117,29 @@ class RedisConnection(asyncio.Protocol):
         return self._waiter
 
     def time_out(self) -> None:
-        """Whoever waits for an answer has waited long enough."""
+        """Fail the current exchange with a TimeoutError."""
         self._break_off(TimeoutError())
 
     def close(self) -> None:
-        """Let it end; what was written goes out first."""
+        """Close after all buffered commands were sent."""
         self._end = self._end or ConnectionError("the connection was closed")
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """End it at once: a late answer would be taken for that of another command."""
+        """Close immediately: a late response would be taken for that of another command."""
         self._end = self._end or ConnectionError("the connection was given up")
         if self._transport is not None:
             self._transport.abort()
 
     def abandon(self) -> None:
-        """End the socket of a closed event loop, which can do nothing itself any more."""
+        """Shut down the socket of a closed event loop, which can no longer do so."""
         handle = None if self._transport is None else self._transport.get_extra_info("socket")
         self._transport = None
         if handle is not None:
             try:
                 handle.shutdown(socket.SHUT_RDWR)
-            except (OSError, TypeError, AttributeError):  # gone already, or one of uvloop's, which cannot
+            except (OSError, TypeError, AttributeError):  # already closed, or a uvloop socket, which cannot shut down
                 return
 
     def _break_off(self, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""What the servers' errors mean: which pass by themselves, and ours for those that do not."""
+"""Classification of server errors: which are transient, and which ADE error the others become."""
 
 import ssl
 from collections.abc import Awaitable, Callable
@@ -8,10 +8,10 @@ from ade.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable, St
 from ade.stores.redis.client.connection import Command, ServerError
 from ade.stores.redis.keys import ANY, KEYS, KeyNames
 
-# Everything that talking to a server can end in.
+# Every failure of an exchange with a server.
 FAILURES = (ServerError, OSError, TimeoutError, EOFError)
 
-# Answers of a server that cannot serve the call now or is no longer the right one to ask.
+# Transient errors: the server cannot serve the call now, or no longer holds the data.
 _PASSING = {
     "ASK",
     "BUSY",
@@ -25,14 +25,14 @@ _PASSING = {
     "TRYAGAIN",
     "UNKILLABLE",
 }
-# What servers say without a word for it, in the order in which it is looked for.
+# Error texts without a code of their own -> code, in the order of the search.
 _WORDLESS = {
     "ACL failure in script": "NOPERM",
     "max number of clients": "MAXCLIENTS",
     "cluster support disabled": "NOCLUSTER",
-    "unknown command 'CLUSTER'": "NOCLUSTER",  # as a sentinel says
+    "unknown command 'CLUSTER'": "NOCLUSTER",  # the error of a sentinel
     "unknown command 'SENTINEL'": "NOSENTINEL",
-    "AUTH": "NOAUTH",  # a password nobody asked for
+    "AUTH": "NOAUTH",  # a password for a server without one
 }
 _LOGIN = {"NOAUTH", "WRONGPASS", "DENIED"}
 _MEANINGS: dict[str, tuple[type[StoreError], str]] = {
@@ -80,7 +80,7 @@ _TLS_MARKS = ("CERTIFICATE_VERIFY_FAILED", "certificate verify failed")
 
 
 def code_of(error: BaseException) -> str:
-    """The word a server's error begins with, empty if it is not a server's."""
+    """Return the code of a server error; empty for other errors."""
     if not isinstance(error, ServerError):
         return ""
     if error.code != "ERR":
@@ -89,7 +89,7 @@ def code_of(error: BaseException) -> str:
 
 
 def passes(error: BaseException) -> bool:
-    """Whether trying again, perhaps elsewhere, can help."""
+    """Return whether an error is transient: a retry, perhaps on another server, can succeed."""
     if _is_untrusted(error):
         return False
     code = code_of(error)
@@ -99,7 +99,7 @@ def passes(error: BaseException) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong, in one line."""
+    """Return the error message as one line."""
     if isinstance(error, TimeoutError) and not str(error):
         return "no answer in time"
     code, text = code_of(error), " ".join(str(error).split())
@@ -107,7 +107,7 @@ def reason(error: BaseException) -> str:
 
 
 def translated(error: BaseException, where: object) -> StoreError:
-    """Our error for one that does not pass by itself, or did not pass in time."""
+    """Return the ADE error for a permanent error, or for a transient one that lasted too long."""
     code = code_of(error)
     if _is_untrusted(error):
         code = "UNTRUSTED"
@@ -126,18 +126,18 @@ def translated(error: BaseException, where: object) -> StoreError:
 
 
 def _is_untrusted(error: BaseException) -> bool:
-    """A certificate that is not trusted today is not trusted in a second either."""
+    """Whether the certificate is not trusted, which a retry does not change."""
     return isinstance(error, ssl.SSLCertVerificationError) or any(mark in str(error) for mark in _TLS_MARKS)
 
 
-# Which key another program has spoiled: a server says that a type is wrong, but not where.
+# Search for keys of a wrong type: WRONGTYPE does not name the key.
 
 
-SendCommand = Callable[[list[Command]], Awaitable[list[Any]]]  # errors of the server stand among the answers
+SendCommand = Callable[[list[Command]], Awaitable[list[Any]]]  # the responses include server errors
 
 
 async def wrong_type_keys(ask: SendCommand, names: KeyNames) -> list[str]:
-    """Sentences about keys that are not what they should be, among those that hold more than one task."""
+    """Return sentences about keys of a wrong type, among keys that are shared by several tasks."""
     expected = {_key(family.pattern, names): family.type for family in KEYS if "<" not in family.pattern}
     expected |= await _by_queue(ask, names) | await _books(ask, names)
     found = await ask([("TYPE", key) for key in expected])
@@ -153,7 +153,7 @@ def _key(pattern: str, names: KeyNames) -> str:
 
 
 async def _by_queue(ask: SendCommand, names: KeyNames) -> dict[str, str]:
-    """Streams and lines of the queues that the counters tell of, as far as those can be read."""
+    """Streams and lanes of the queues in the counters, as far as those can be read."""
     sets = [("SMEMBERS", f"{names.prefix}{lanes}") for lanes in ("queue:lines", "queue:asking")]
     counted, *found = await ask([("HKEYS", f"{names.prefix}tally"), *sets])
     queues = set() if isinstance(counted, ServerError) else {each.decode().partition(":")[0] for each in counted}
@@ -163,7 +163,7 @@ async def _by_queue(ask: SendCommand, names: KeyNames) -> dict[str, str]:
 
 
 async def _books(ask: SendCommand, names: KeyNames) -> dict[str, str]:
-    """Books of locks, of all namespaces that are marked."""
+    """Lock tables of all known namespaces."""
     [marked] = await ask([("HKEYS", f"{names.prefix}lock:marks")])
     namespaces = [] if isinstance(marked, ServerError) else [each.decode() for each in marked]
     return {f"{names.prefix}lock:request:{namespace}": "hash" for namespace in namespaces}

@@ -1,4 +1,4 @@
-"""What a store URL for Redis or Valkey says. A password is never repeated: not in an error, a log line or a repr."""
+"""Parsing of store URLs for Redis and Valkey. A password never appears in an error, a log line, or a repr."""
 
 import re
 from dataclasses import dataclass, field
@@ -11,19 +11,21 @@ from ade.errors import InvalidUrl
 _DIGITS = re.compile(r"[0-9]{1,9}")
 _SERVER_PORT = 6379
 _SENTINEL_PORT = 26379
-_ALIASES = {"ssl_ca_certs": "ca", "ssl_certfile": "cert", "ssl_keyfile": "key"}  # as other clients call them
+_ALIASES = {"ssl_ca_certs": "ca", "ssl_certfile": "cert", "ssl_keyfile": "key"}  # names in other clients
 _TLS_OPTIONS = {"ca", "cert", "key", "insecure"}
 _WORDS_FOR_YES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
 class TopologyKind(StrEnum):
+    """A single server, a primary behind sentinels, or a cluster."""
+
     SERVER = "server"
     SENTINEL = "sentinel"
     CLUSTER = "cluster"
 
 
 class RedisAddress(NamedTuple):
-    """Where a server listens."""
+    """The host and port of a server."""
 
     host: str
     port: int
@@ -34,7 +36,7 @@ class RedisAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RedisLogin:
-    """An ACL user or a bare password."""
+    """An ACL user with a password, or only a password."""
 
     username: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -42,7 +44,7 @@ class RedisLogin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
-    """How the line is encrypted; paths of PEM files."""
+    """TLS options; the files are PEM files."""
 
     ca: str | None = None
     cert: str | None = None
@@ -52,7 +54,7 @@ class TlsOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisLocation:
-    """Which servers, and how to enter. `addresses` are the server, the sentinels, or some nodes of the cluster."""
+    """Servers and credentials. `addresses` are the server, the sentinels, or some nodes of the cluster."""
 
     kind: TopologyKind
     addresses: tuple[RedisAddress, ...]
@@ -92,7 +94,7 @@ _FORMS = {
 
 
 def parse_url(url: str) -> RedisLocation:
-    """The place a URL names. What is wrong with a URL is said without repeating any part that may be secret."""
+    """Parse a store URL. Raises InvalidUrl with a message that repeats no part that can be secret."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -158,7 +160,7 @@ def _address(text: str, kind: TopologyKind) -> RedisAddress:
 
 
 def _path(parts: SplitResult, kind: TopologyKind) -> tuple[str, int]:
-    """The service of the sentinels and the number of the database."""
+    """The Sentinel service name and the database number."""
     words = [unquote(word) for word in parts.path.split("/") if word]
     service = ""
     if kind is TopologyKind.SENTINEL:

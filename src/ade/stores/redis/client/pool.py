@@ -1,4 +1,7 @@
-"""Connections to single servers, as one event loop sees them. Nothing here sends anything twice."""
+"""Connection pools per server and event loop, and the thread that runs an event loop for other threads.
+
+Nothing here retries a command.
+"""
 
 import asyncio
 import os
@@ -22,7 +25,7 @@ _CONNECT_S = 2.0
 
 
 class Connector:
-    """Makes connections as the store URL wants them."""
+    """Opens connections with the login and TLS options of the store URL."""
 
     def __init__(self, place: RedisLocation, settings: RedisSettings) -> None:
         self.place = place
@@ -37,11 +40,11 @@ class Connector:
         return await self._connect(address, _login(self.place.sentinel_login))
 
     def greeting(self) -> list[Command]:
-        """What a server wants to hear first."""
+        """The first commands on a connection: AUTH and SELECT, if needed."""
         return [*_login(self.place.login), *([("SELECT", self.place.db)] if self.place.db else [])]
 
     async def _connect(self, address: RedisAddress, greeting: list[Command]) -> RedisConnection:
-        """A connection that is let in, or nothing left open."""
+        """Open an authenticated connection; on failure, leave nothing open."""
         line = await RedisConnection.open(address.host, address.port, timeout_s=self.connect_s, tls=self.tls)
         try:
             for answer in await line.exchange(greeting) if greeting else []:
@@ -60,18 +63,18 @@ def _login(login: RedisLogin) -> list[Command]:
 
 
 class DeadlineTimer:
-    """One timer of the event loop for many deadlines, most of which are met: it is set anew only when it has rung.
+    """One event loop timer for many deadlines, most of which are met: it is rescheduled only after it fires.
 
-    A timer for each exchange would cost a tenth of a small one.
+    A timer for each exchange would cost 10% of a small exchange.
     """
 
     def __init__(self, ring: Callable[[float], float | None]) -> None:
-        self._ring = ring  # told the time, it says when to ring again
+        self._ring = ring  # called with the current time; returns when to fire again
         self._timer: asyncio.TimerHandle | None = None
         self._moment = _NEVER
 
     def set_for(self, moment: float) -> None:
-        """Ring at that moment of the monotonic clock, or before. A loop's own clock stands still while it is busy."""
+        """Fire at this monotonic time or earlier. The clock of a loop does not advance while the loop is busy."""
         if self._moment <= moment:
             return
         self.cancel()
@@ -91,7 +94,7 @@ class DeadlineTimer:
 
 
 class ServerPool:
-    """A bounded set of connections to one server. Closed ones make room for new ones."""
+    """A bounded pool of connections to one server. Closed connections free their slot."""
 
     def __init__(
         self, connector: Connector, address: RedisAddress, *, sentinel: bool, clock: ServerClock | None
@@ -101,14 +104,14 @@ class ServerPool:
         self._clock = clock
         self._slots = asyncio.Semaphore(connector.settings.connections)
         self._idle: list[RedisConnection] = []
-        self._busy: dict[RedisConnection, float] = {}  # and until when each may wait for its answers
+        self._busy: dict[RedisConnection, float] = {}  # connection -> deadline of its responses
         self._alarm = DeadlineTimer(self._end_overdue)
         self._closed = False
 
     async def exchange(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
-        """Send the commands together on one connection and read all answers, errors of the server among them.
+        """Send the commands as a pipeline on one connection, and return all responses, including server errors.
 
-        On any other failure the connection is closed: a late answer would be taken for that of the next command.
+        On any other failure the connection is closed: a late response would be taken for that of the next command.
         """
         until = time.monotonic() + timeout_s
         try:
@@ -123,7 +126,7 @@ class ServerPool:
             finally:
                 self._slots.release()
         except FAILURES:
-            self._discard_idle()  # they went through the same trouble
+            self._discard_idle()  # they are probably broken too
             raise
 
     async def _converse(self, line: RedisConnection, commands: Sequence[Command], until: float) -> list[Any]:
@@ -159,7 +162,7 @@ class ServerPool:
             return await self._connect(self.address)
 
     def _end_overdue(self, now: float) -> float | None:
-        """When to look again, None when nobody waits."""
+        """End overdue exchanges. Return the next deadline, or None if no exchange is in progress."""
         for line, until in self._busy.items():
             if until <= now:
                 line.time_out()
@@ -178,13 +181,13 @@ class ServerPool:
             line.abort()
 
     def abandon(self) -> None:
-        """Let go of what a closed event loop has left behind: only the sockets can still be ended."""
+        """Shut down the sockets of a closed event loop, which cannot close its connections."""
         for line in (*self._idle, *self._busy):
             line.abandon()
 
 
 class ServerPools:
-    """All servers that one event loop talks to."""
+    """The pools of one event loop, by server."""
 
     def __init__(self, connector: Connector, clock: ServerClock) -> None:
         self._connector = connector
@@ -230,7 +233,7 @@ def _context(tls: TlsOptions) -> ssl.SSLContext:
     return context
 
 
-# Event loops: connections belong to one each, and callers without one borrow a loop in a thread of its own.
+# Event loops: each has its own connections, and callers without a loop use one in a separate thread.
 
 
 Result = TypeVar("Result")
@@ -238,13 +241,13 @@ _CLOSING_S = 2.0
 
 
 def check_process(opened_by: int) -> None:
-    """Connections do not survive a fork: two processes would read each other's answers."""
+    """Raise StoreUnsupported after a fork: two processes would read each other's responses."""
     if os.getpid() != opened_by:
         raise StoreUnsupported("the store was opened before a fork; open it in the process that uses it")
 
 
 class LoopThread:
-    """A thread with an event loop, started when it is first needed."""
+    """A thread with an event loop, started on first use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -255,7 +258,7 @@ class LoopThread:
         self._closed = False
 
     def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Begin the work there."""
+        """Start a coroutine on the loop. Raises StoreUnavailable after `close`."""
         try:
             check_process(self._opened_by)
             return asyncio.run_coroutine_threadsafe(work, self._running())
@@ -274,7 +277,7 @@ class LoopThread:
             return self._loop
 
     def close(self) -> None:
-        """End everything under way there, and the thread."""
+        """Cancel all tasks of the loop, and stop the thread."""
         with self._lock:
             self._closed = True
             loop, thread = self._loop, self._thread
@@ -293,11 +296,11 @@ async def _cancel_others() -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
-    await asyncio.sleep(0)  # sockets are closed in the loop's next turn
+    await asyncio.sleep(0)  # sockets are closed in the next iteration of the loop
 
 
 class ConnectionsByLoop:
-    """One set of connections for each event loop that uses the store, in the process that opened it."""
+    """One set of pools for each event loop that uses the store, in the process that opened the store."""
 
     def __init__(self, make: Callable[[], ServerPools]) -> None:
         self._make = make
@@ -326,7 +329,7 @@ class ConnectionsByLoop:
             self._closed = True
             sets, self._sets = self._sets, {}
         if os.getpid() != self._opened_by:
-            return  # the sockets are the parent's
+            return  # the sockets belong to the parent process
         for loop, nodes in sets.items():
             if loop is asyncio.get_running_loop():
                 await nodes.close()

@@ -1,8 +1,8 @@
-"""Calls of a thread that runs no event loop, made by the thread itself: one message out, one in, nobody else involved.
+"""Blocking script calls for threads without an event loop, made on the calling thread.
 
-Through the thread of an event loop the same call costs two switches between threads, more than all the rest. Whatever
-goes wrong here is NotAnswered: the caller then sends the same request the usual way, which knows about time-outs,
-failovers and what errors mean. That is safe, because scripts recognise a request they have seen.
+Through an event loop thread, the same call costs two thread switches, more than the rest of the call. Every failure
+here raises NotAnswered: the caller then sends the same request through RedisClient, which handles timeouts, failovers,
+and errors. That is safe, because scripts recognize a repeated request.
 """
 
 import socket
@@ -24,8 +24,8 @@ from ade.stores.redis.client.pool import Connector
 from ade.stores.redis.clock import ServerClock
 from ade.stores.redis.scripts import script
 
-_ANSWER_S = 2.0  # then the usual way is tried, for as long as the caller is patient
-_RESTING_S = 1.0  # after trouble: the usual way finds out when it is over
+_ANSWER_S = 2.0  # then RedisClient is used, until the deadline of the caller
+_RESTING_S = 1.0  # pause after a failure; meanwhile RedisClient serves the calls
 _READ = 65_536
 
 
@@ -34,7 +34,7 @@ class NotAnswered(Exception):
 
 
 class SyncConnection:
-    """One connection, used by one thread at a time."""
+    """A blocking connection, used by one thread at a time."""
 
     def __init__(self, handle: socket.socket) -> None:
         self._socket = handle
@@ -42,7 +42,7 @@ class SyncConnection:
 
     @classmethod
     def open(cls, connector: Connector, address: RedisAddress) -> "SyncConnection":
-        """A connection that is let in, or nothing left open."""
+        """Open an authenticated connection; on failure, leave nothing open."""
         handle = socket.create_connection(address, connector.connect_s)
         try:
             handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -60,7 +60,7 @@ class SyncConnection:
         return line
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """Send the commands together and read all answers; errors of the server stand among them as ServerError."""
+        """Send the commands as a pipeline and return all responses, including server errors as ServerError."""
         if commands:
             self._socket.sendall(b"".join([hiredis.pack_command(command) for command in commands]))
         answers: list[Any] = []
@@ -76,20 +76,20 @@ class SyncConnection:
         return answers
 
     def interrupt(self) -> None:
-        """Let the thread go that waits for an answer."""
-        with suppress(OSError):  # gone already
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # TLS has its own, which is not for other threads
+        """Wake the thread that waits for a response."""
+        with suppress(OSError):  # already closed
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # the method of SSLSocket is not thread-safe
 
     def close(self) -> None:
         with suppress(OSError):
             self._socket.close()
 
     def __del__(self) -> None:
-        self.close()  # of an app that was forgotten, or of the parent of a forked process
+        self.close()  # for apps that were not closed, and for forked processes
 
 
 def _limit(handle: socket.socket, seconds: float) -> None:
-    """How long one send or receive may take. Python's own limit asks the system twice for each."""
+    """Set the time limit of a send or receive. The timeout of Python needs two system calls for each."""
     if isinstance(handle, ssl.SSLSocket) or sys.platform == "win32":
         handle.settimeout(seconds)
         return
@@ -100,7 +100,7 @@ def _limit(handle: socket.socket, seconds: float) -> None:
 
 
 class SyncClient:
-    """A bounded set of connections to the one server of a store, for all threads."""
+    """A bounded pool of blocking connections to a single server, shared by all threads."""
 
     def __init__(
         self,
@@ -115,8 +115,8 @@ class SyncClient:
         self._arguments = arguments
         self._lock = threading.Lock()
         self._lines: set[SyncConnection] = set()
-        self._opening = 0  # lines that are being opened count as well
-        self._idle: list[SyncConnection] = []  # `pop` gives no line to two threads
+        self._opening = 0  # connections that are being opened count too
+        self._idle: list[SyncConnection] = []  # `pop` is atomic
         self._resting_until = 0.0
         self._closed = False
 
@@ -129,7 +129,7 @@ class SyncClient:
         confirm: bool = False,
         patience_s: float | None = None,
     ) -> Any:
-        """Call a script of `lua/`, as Link.run does, but without ever giving the thread away. Raises NotAnswered."""
+        """Call a script of `lua/` like RedisClient.run, but without ever awaiting. Raises NotAnswered."""
         if confirm:
             raise NotAnswered
         known, arguments = script(name), self._arguments(partition, request)
@@ -142,7 +142,7 @@ class SyncClient:
         return answer
 
     def close(self) -> None:
-        """End all connections. Who waits for an answer goes the usual way, where the store is closed."""
+        """Close all connections. Waiting calls raise NotAnswered, and RedisClient then reports the closed store."""
         self._closed = True
         self._close_idle()
         with self._lock:
@@ -199,14 +199,14 @@ class SyncClient:
         return self._unless_closed(opened[0])
 
     def _unless_closed(self, line: SyncConnection) -> SyncConnection:
-        """Whoever closed all lines meanwhile has not seen this one, and could not let its thread go."""
+        """Return a new connection, unless `close` ran meanwhile: it did not see this connection to interrupt it."""
         if self._closed:
             self._drop(line)
             raise NotAnswered
         return line
 
     def _rest(self) -> None:
-        """Leave it to the usual way for a while. Idle connections went through the same trouble."""
+        """Pause after a failure, and close idle connections, which are probably broken too."""
         self._resting_until = time.monotonic() + _RESTING_S
         self._close_idle()
 

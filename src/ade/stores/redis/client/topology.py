@@ -1,4 +1,4 @@
-"""A cluster: each partition is one slot, and any node tells which node serves it."""
+"""Topologies: which server holds a partition in a single-server, Sentinel, or cluster setup."""
 
 import binascii
 import random
@@ -10,10 +10,7 @@ from ade.stores.redis.client.errors import FAILURES, code_of, passes, reason, tr
 from ade.stores.redis.client.options import RedisAddress
 from ade.stores.redis.client.pool import ServerPool, ServerPools
 
-# Which server holds a partition now: a fixed one, the one the sentinels name, or a node of the cluster.
-
-
-_LOOK_S = 1.0  # for each question
+_LOOK_S = 1.0  # per request
 
 
 class ServerNotFound(Exception):
@@ -21,25 +18,25 @@ class ServerNotFound(Exception):
 
 
 class Topology(Protocol):
-    """What is known is shared by all event loops; each asks over connections of its own."""
+    """The known primaries, shared by all event loops; each refreshes over its own connections."""
 
-    recheck_s: float  # how long what was learnt may be used without another look, while there is traffic
+    recheck_s: float  # interval of refreshes while there is traffic
 
     def where(self, partition: int) -> RedisAddress | None:
-        """The primary to send to, None while it is not known."""
+        """The primary of a partition; None while unknown."""
 
     def primaries(self) -> Sequence[RedisAddress]:
-        """Every primary known."""
+        """All known primaries."""
 
     def moved(self, partition: int, address: RedisAddress) -> None:
-        """A server said where the partition is."""
+        """Record a MOVED redirection of a partition."""
 
     async def learn(self, nodes: ServerPools, failed: RedisAddress | None) -> None:
-        """Find out anew, best not from the server that has just failed. Raises NotFound."""
+        """Refresh, preferably not from the server that just failed. Raises ServerNotFound."""
 
 
 class FixedServer:
-    """One server. If it is away, it comes back at the same address or not at all."""
+    """A single server, always at the same address."""
 
     recheck_s = float("inf")
 
@@ -53,16 +50,16 @@ class FixedServer:
         return [self._address]
 
     def moved(self, partition: int, address: RedisAddress) -> None:
-        """Only a node of a cluster says so, and the start-up check refuses those."""
+        """Only cluster nodes redirect, and the start-up check rejects those."""
 
     async def learn(self, nodes: ServerPools, failed: RedisAddress | None) -> None:
-        """There is nothing to find out."""
+        """Do nothing: the address is fixed."""
 
 
 async def discover(node: ServerPool, question: Command, *, unless_forbidden: Any = None) -> Any:
-    """The answer to one question about the topology. Raises NotFound if another server should be asked.
+    """Return the response to one topology command. Raises ServerNotFound if another server should be asked.
 
-    Some users may not ask everything; `unless_forbidden` stands in for an answer that is not vital.
+    An ACL can forbid a command; `unless_forbidden` then replaces a response that is not vital.
     """
     try:
         [answer] = await node.exchange([question], _LOOK_S)
@@ -77,13 +74,10 @@ async def discover(node: ServerPool, question: Command, *, unless_forbidden: Any
     return answer
 
 
-# A primary watched by sentinels, who name another when it is gone.
-
-
 class SentinelServer:
-    """Whom the sentinels name, if it says itself that it is a primary."""
+    """The server that the sentinels name, if its own ROLE is primary."""
 
-    # A primary that was replaced goes on taking writes, which will be lost, until the sentinels reach it.
+    # A replaced primary accepts writes, which are lost later, until the sentinels reach it.
     recheck_s = 1.0
 
     def __init__(self, sentinels: Sequence[RedisAddress], service: str) -> None:
@@ -98,7 +92,7 @@ class SentinelServer:
         return [] if self._primary is None else [self._primary]
 
     def moved(self, partition: int, address: RedisAddress) -> None:
-        """Only a node of a cluster says so, and the start-up check refuses those."""
+        """Only cluster nodes redirect, and the start-up check rejects those."""
 
     async def learn(self, nodes: ServerPools, failed: RedisAddress | None) -> None:
         said = []
@@ -118,18 +112,15 @@ class SentinelServer:
         if named is None:
             raise ServerNotFound(f"{sentinel} watches no service of this name")
         address = RedisAddress(named[0].decode(), int(named[1]))
-        # Sentinels may still name the one that is gone, or already one that is not promoted yet.
+        # Sentinels might still name the failed primary, or already a replica that is not promoted yet.
         [role, *_] = await discover(nodes.server(address), ("ROLE",), unless_forbidden=[b"master"])
         if role != b"master":
             raise ServerNotFound(f"{address} is not a primary yet")
         return address
 
 
-# Which slot of a cluster a key is in.
-
-
 def key_slot(key: bytes) -> int:
-    """By the text in braces if there is one, else by the whole key."""
+    """Return the cluster slot of a key, by its hash tag in braces or else by the whole key."""
     start = key.find(b"{")
     if start >= 0:
         end = key.find(b"}", start + 1)
@@ -142,9 +133,9 @@ _Range = tuple[int, int, RedisAddress]
 
 
 class SlotMap:
-    """Who serves the slot of each partition. `prefixes` are those of the partitions, each with its tag."""
+    """The owner of the slot of each partition. `prefixes` are the partition prefixes with their hash tags."""
 
-    recheck_s = float("inf")  # a node that is no longer the right one says so itself
+    recheck_s = float("inf")  # a node that no longer owns a slot redirects
 
     def __init__(self, seeds: Sequence[RedisAddress], prefixes: Sequence[str]) -> None:
         self._seeds = list(seeds)
@@ -175,7 +166,7 @@ class SlotMap:
         raise ServerNotFound(f"no node of the cluster tells who serves which slots: {'; '.join(said)}")
 
     def _sources(self, failed: RedisAddress | None) -> list[RedisAddress]:
-        """In random order, so that one node with an old view does not mislead for ever; the failed one last."""
+        """Known nodes in random order, so that a node with a stale view is not always first; the failed one last."""
         known = list({*self._primaries, *self._seeds})
         random.shuffle(known)
         return sorted(known, key=lambda address: address == failed)
@@ -190,7 +181,7 @@ async def _slots_known_to(address: RedisAddress, nodes: ServerPools) -> list[_Ra
 
 
 def _range(entry: list[Any], asked: RedisAddress) -> _Range:
-    """First slot, last slot and primary; a node that does not know its own name leaves it out."""
+    """First slot, last slot, and primary; a node that does not know its own host leaves it out."""
     first, last, primary = entry[:3]
     host = (primary[0] or b"").decode()
     return int(first), int(last), RedisAddress(asked.host if host in ("", "?") else host, int(primary[1]))
