@@ -114,8 +114,8 @@ def _is_known(known: Tags, tag: EntityTag) -> bool:
     return isinstance(known, AnyTag) or any(each.is_alike(tag) for each in known)
 
 
-# `Prefer: wait=30, respond-async`: how long the caller prefers to wait for the result. A route that can wait does so for
-# `wait_s` seconds and sends `Preference-Applied`. `read_wait` parses `?wait=30` strictly: a parameter is not a preference.
+# `Prefer: wait=30, respond-async`: how long the caller prefers to wait for the result. A route that can wait does so
+# for `wait_s` seconds and sends `Preference-Applied`. `?wait=30` is parsed strictly: a parameter is not a preference.
 
 
 LONGEST_WAIT_S = 60
