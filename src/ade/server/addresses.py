@@ -59,7 +59,7 @@ def origin_of(scheme: str, host: str | None) -> str:
 
 
 def check_same_origin_write(own: Collection[str], *, origin: str | None, fetch_site: str | None) -> None:
-    """Require an Origin header with one of our origins, and a Sec-Fetch-Site header, if any, that is not cross-site.
+    """Require an Origin header with one of our origins; Sec-Fetch-Site, if sent, must be `same-origin` or `none`.
 
     Raises RequestRefused (403).
     """
