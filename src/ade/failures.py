@@ -15,7 +15,7 @@ ReportedKind = Literal[
     "bad_arguments",
     "bad_result",
     "out_of_memory",
-]  # the kinds that the executor of a run can report
+]  # what whoever carries out a run may say of its failure
 
 
 class FailureKind(StrEnum):
