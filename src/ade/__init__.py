@@ -2,7 +2,7 @@
 
 VERSION = "0.1.0"
 
-TYPE_CHECKING = False  # as in `typing`, which is large: a worker's guardian does without it
+TYPE_CHECKING = False  # without importing `typing`, which is large: the guardian process of a worker does not need it
 if TYPE_CHECKING:
     from ade.agents.conversations.memory_inbox import QueueRuntime as QueueRuntime
     from ade.agents.conversations.model import ItemKind as ItemKind
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ade.worker.context import Context as Context
     from ade.worker.context import SyncContext as SyncContext
 
-# Where each name comes from; loaded when it is first asked for, so that `import ade` costs next to nothing.
+# The module of each name, imported on first use, so that `import ade` is fast.
 _HOMES = {
     "work_over_http": "ade.composition.remote_worker",
     "Task": "ade.tasks.model",

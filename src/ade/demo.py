@@ -1,4 +1,4 @@
-"""A small app to look at ADE with: `ade up --app ade.demo:ade`. Its tasks are small, but they do what they say."""
+"""A small demo app with working tasks: `ade up --app ade.demo:ade`."""
 
 import asyncio
 import math
@@ -19,7 +19,7 @@ _TEXT = "One task, one lease, one result. What was accepted is done, and what fa
 
 @ade.task(timeout=60)
 async def brew_tea(ctx: Context, kind: str = "green", minutes: float = 0.2) -> str:
-    """An async task that takes its time and tells how far it is."""
+    """An async task that takes some time and reports its progress."""
     steps = 10
     for step in range(steps):
         await ctx.progress([step, steps])
@@ -30,14 +30,14 @@ async def brew_tea(ctx: Context, kind: str = "green", minutes: float = 0.2) -> s
 
 @ade.task
 def count_words(text: str, most: int = 5) -> dict[str, int]:
-    """A plain function: it runs in a thread and blocks nobody."""
+    """A plain function: it runs in a thread and does not block the event loop."""
     words = Counter(word.lower() for word in _WORD.findall(text))
     return dict(words.most_common(most))
 
 
 @ade.task(cpu=True, timeout=120, concurrency=2)
 def count_primes(below: int) -> int:
-    """Real computing: it runs in a process of its own, at most two at once."""
+    """A CPU-bound task: it runs in a separate process, at most two concurrently."""
     sieve = bytearray([1]) * max(below, 2)
     sieve[0:2] = b"\0\0"
     for number in range(2, math.isqrt(len(sieve) - 1) + 1):
@@ -48,7 +48,7 @@ def count_primes(below: int) -> int:
 
 @ade.task(max_attempts=5, queue="parcels")
 async def deliver_parcel(ctx: Context, street: str, attempts_needed: int = 3) -> str:
-    """Nobody is at home at first, so it fails and is tried again with growing delays."""
+    """Fails at first and is retried with growing delays."""
     if ctx.attempt < attempts_needed:
         raise ConnectionError(f"nobody opened the door in {street}")
     return f"delivered in {street} at attempt {ctx.attempt}"
@@ -56,21 +56,21 @@ async def deliver_parcel(ctx: Context, street: str, attempts_needed: int = 3) ->
 
 @ade.task(queue="parcels")
 def return_parcel(ctx: SyncContext, street: str) -> None:
-    """It can never succeed and says so, so it becomes a dead letter at once."""
+    """Cannot succeed and raises Unrecoverable, so it becomes a dead letter immediately."""
     ctx.log("the street was not found", street=street)
     raise Unrecoverable(f"there is no street named {street!r}")
 
 
 @ade.cron("* * * * *")
 async def tell_the_time(ctx: Context) -> str:
-    """Every minute, by a schedule."""
+    """Runs every minute by a cron schedule."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     await ctx.log(f"it is {now}")
     return now
 
 
 async def seed() -> int:
-    """Give a new store something to do. Answers how many tasks there are."""
+    """Enqueue example tasks in a new store. Returns their number."""
     tea = brew_tea.call(kind="mint")
     words = count_words.call(_TEXT)
     calls: list[Any] = [

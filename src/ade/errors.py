@@ -1,15 +1,15 @@
-"""Every error a user can meet below the front ends. The docstring is the message, `code` is stable."""
+"""All errors below the front ends. The docstring of a class is its default message, and `code` is stable."""
 
 import inspect
 from collections.abc import Iterable
 
 from ade.failures import TaskError
 
-# Advice: what helps somebody at a command line, kept apart from sentences that others read over HTTP.
+# Advice is for users of the command line, so it is kept apart from messages that are also sent over HTTP.
 
 
 def with_advice(told: str, advice: str | None) -> str:
-    """One text of both, for who sits at a command line."""
+    """Join a message and its advice, for the command line."""
     if not advice:
         return told
     return f"{told} {advice}." if told.endswith(".") else f"{told}; {advice}"
@@ -17,7 +17,7 @@ def with_advice(told: str, advice: str | None) -> str:
 
 def close_names(name: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
     """Return the known names that were probably meant, the closest first."""
-    from difflib import get_close_matches  # 0.5 ms on the way of every command, and needed only after a mistake
+    from difflib import get_close_matches  # 0.5 ms at startup, and needed only after a mistake
 
     return get_close_matches(name, list(known), n=most, cutoff=cutoff)
 
@@ -26,7 +26,7 @@ class AdeError(Exception):
     """ADE could not do that."""
 
     code = "ade_error"
-    usual_advice = ""  # where no more is said than what the class says
+    usual_advice = ""  # the advice if there is no detail
 
     def __init__(self, detail: str = "", *, advice: str = "") -> None:
         super().__init__(detail or inspect.cleandoc(type(self).__doc__ or ""))
@@ -242,7 +242,7 @@ class ServerUnreachable(AdeError):
 
     def __init__(self, detail: str = "", *, was_sent: bool = False) -> None:
         super().__init__(detail)
-        self.was_sent = was_sent  # whether the server may have done what was asked
+        self.was_sent = was_sent  # whether the server might have executed the request
 
 
 class StoreCorrupt(StoreError):
@@ -307,7 +307,7 @@ class NotConfirmed(StoreError):
 
     def __init__(self, detail: str = "", *, answer: object = None) -> None:
         super().__init__(detail)
-        self.answer = answer  # what the store said, for who goes on all the same
+        self.answer = answer  # the response of the store, for callers that continue anyway
 
 
 class InvalidUrl(AdeError):
@@ -375,7 +375,7 @@ class DeadlockVictim(AdeError):
 
     def __init__(self, detail: str = "", first_seq: int = 0) -> None:
         super().__init__(detail)
-        self.first_seq = first_seq  # give it with the next request: it takes up its old place in line
+        self.first_seq = first_seq  # pass it with the next request to keep the old position in the queue
 
 
 class StaleToken(AdeError):
@@ -414,9 +414,6 @@ class ProgramNotStarted(AdeError):
     """The agent's program could not be started. Check its name, its mode and the working directory."""
 
     code = "program_not_started"
-
-
-# What people are told about webhooks.
 
 
 class InvalidWebhook(AdeError):

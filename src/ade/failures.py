@@ -1,4 +1,4 @@
-"""What each kind of failure leads to. The whole policy is this one table."""
+"""Kinds of failure, the retry policy for each kind, the stored error of a task, and backoff delays."""
 
 from collections.abc import Mapping
 from enum import StrEnum, auto
@@ -21,11 +21,11 @@ ReportedKind = Literal[
 class FailureKind(StrEnum):
     RAISED = auto()  # the handler raised, or an agent exited non-zero
     RETRY_ASKED = auto()  # the handler raised Retry
-    WORKER_DIED = auto()  # the lease ran out
+    WORKER_DIED = auto()  # the lease expired
     UNRECOVERABLE = auto()  # the handler raised Unrecoverable
-    BAD_ARGUMENTS = auto()  # the stored arguments do not fit the handler
-    BAD_RESULT = auto()  # the handler returned what it does not declare, or more than the hard limit
-    UNKNOWN_NAME = auto()  # no handler of that name
+    BAD_ARGUMENTS = auto()  # the stored arguments do not match the handler
+    BAD_RESULT = auto()  # the result does not match the declared type, or exceeds the hard limit
+    UNKNOWN_NAME = auto()  # no handler with this name
     TIMED_OUT = auto()
     RATE_LIMITED = auto()
     OUT_OF_MEMORY = auto()
@@ -35,6 +35,8 @@ class FailureKind(StrEnum):
 
 
 class FailurePolicy(Struct, frozen=True, kw_only=True):
+    """How a kind of failure is handled. FAILURES contains the whole policy."""
+
     retry: bool
     counts: bool = True  # uses up an attempt
     grows_timeout: bool = False
@@ -57,7 +59,7 @@ FAILURES: Mapping[FailureKind, FailurePolicy] = {
     FailureKind.DENIED: FailurePolicy(retry=False),
 }
 
-MAX_THROTTLES = 20  # after so many uncounted retries a rate limit counts like any failure
+MAX_THROTTLES = 20  # after this many uncounted retries, a rate limit counts like any failure
 
 
 class TaskError(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -84,9 +86,6 @@ def unreadable_record(why: str) -> TaskError:
     )
 
 
-# How long to wait after a failure. Chance comes in as an argument, so tests are exact.
-
-
 class Backoff(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Delays of 1 s, 2 s, 4 s ... up to the cap, spread by the jitter. All times in milliseconds."""
 
@@ -96,9 +95,9 @@ class Backoff(Struct, frozen=True, kw_only=True, omit_defaults=True):
     jitter: float = 0.1
 
     def delay_ms(self, failures: int, randomness: float) -> int:
-        """Wait after `failures` failed attempts (1 = the first). `dice` in [0, 1); 0.5 means no jitter."""
+        """Return the delay after `failures` failed attempts. `randomness` in [0, 1); 0.5 means no jitter."""
         try:
-            # float: an integer multiplier would be raised exactly, and for huge counts without end
+            # float: an exact power of an integer multiplier would take too long for huge counts
             plain = min(self.base_ms * float(self.multiplier) ** max(failures - 1, 0), float(self.cap_ms))
         except OverflowError:
             plain = float(self.cap_ms if self.base_ms else 0)
@@ -110,5 +109,5 @@ TIMEOUT_LIMIT = 4.0
 
 
 def grown_timeout_ms(timeout_ms: int, timeouts: int) -> int:
-    """The time limit of the next run after `timeouts` runs that were too slow: 1.5x each, at most 4x."""
+    """Return the time limit of the next attempt after `timeouts` timeouts: 1.5x each, at most 4x."""
     return round(timeout_ms * min(TIMEOUT_GROWTH ** min(timeouts, 10), TIMEOUT_LIMIT))

@@ -1,4 +1,4 @@
-"""Log lines are events with fields, through Python's own logging; payloads of tasks are never among the fields."""
+"""Structured logging: events with fields, through the standard library. Task payloads are never logged."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ _ROOT = "ade"
 
 
 class Log:
-    """`log.info("worker.started", worker=...)`: an event's name and its fields."""
+    """A logger of events: `log.info("worker.started", worker=...)`."""
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
@@ -28,11 +28,11 @@ class Log:
         self._write(logging.ERROR, event, fields)
 
     def exception(self, event: str, **fields: Any) -> None:
-        """An error with the traceback of the exception being handled."""
+        """Log an error with the traceback of the exception being handled."""
         self._write(logging.ERROR, event, fields, exc_info=True)
 
     def tells_all(self) -> bool:
-        """Whether somebody wants to hear of every task."""
+        """Return whether debug logging is enabled."""
         return self._logger.isEnabledFor(logging.DEBUG)
 
     def _write(self, level: int, event: str, fields: dict[str, Any], *, exc_info: bool = False) -> None:
@@ -42,7 +42,7 @@ class Log:
 
 
 class _Message:
-    """What a handler that knows nothing of events shows: the name and the fields. Made only if somebody looks."""
+    """The event and its fields as text, for handlers that do not know events. Formatted only if needed."""
 
     def __init__(self, event: str, fields: dict[str, Any]) -> None:
         self._event = event
@@ -53,7 +53,7 @@ class _Message:
 
 
 def configure(format: Literal["auto", "json", "text"] = "auto", level: str = "info") -> None:
-    """Send ADE's lines to standard error; a program that has given the logger "ade" a handler keeps its own way."""
+    """Send log lines to standard error, unless the program has already given the logger "ade" a handler."""
     logger = logging.getLogger(_ROOT)
     logger.setLevel(level.upper())
     if logger.handlers:
@@ -81,7 +81,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """For a person at a terminal. A value with spaces or line breaks is quoted, so that one event is one line."""
+    """For terminals. A value with spaces or line breaks is quoted, so that one event is one line."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = _moment(record).astimezone()

@@ -35,13 +35,13 @@ __all__ = ["TestClock", "TestKit", "harness"]
 
 _START = datetime(2030, 1, 1, tzinfo=UTC)
 _WORKER = "test-worker"
-_LOOK_S = 0.05  # how often a drain looks for work that running tasks may have made
+_LOOK_S = 0.05  # how often a drain polls for tasks that running tasks enqueued
 
 
 class TestClock:
     """A clock that stands still until it is moved."""
 
-    __test__ = False  # pytest looks for classes with such names
+    __test__ = False  # pytest collects classes with such names
 
     def __init__(self, start: datetime = _START) -> None:
         self._wall_ms = round(start.timestamp() * 1000)
@@ -108,7 +108,7 @@ class TestKit:
 
 
 class _TestWorker:
-    """A worker made of the parts of the real one, that goes home when there is nothing left to claim."""
+    """A worker made of the parts of the real one, which stops when there is nothing left to claim."""
 
     def __init__(self, app: Ade, opened: OpenStore, capabilities: frozenset[str]) -> None:
         self._app = app
@@ -147,7 +147,7 @@ class _TestWorker:
                 if self._backend.state.held:
                     await self._until_emptied_or_hinted(seen)
                 elif not tasks and not await self._settle():
-                    if was_empty:  # twice: a server may free what a limit kept back a moment after the commit
+                    if was_empty:  # twice: a server can release a limit shortly after the commit
                         return runs
                     was_empty = True
                     continue
@@ -161,13 +161,13 @@ class _TestWorker:
             self._timer.close()
 
     async def _settle(self) -> int:
-        """Whatever is done on a timer, or waits for locks that were let go of."""
+        """Run the timed maintenance, and serve waiters of released locks."""
         await self._backend.locks.all_left()
         moved = await settle_due(self._stores) + await serve_locks(self._stores)
         return moved + await sweep_reviews(self._stores, self._opened.payloads)
 
     async def _register(self) -> None:
-        """A worker like any other: known to the store with its tasks, their limits and schedules."""
+        """Register like any worker: with the tasks, their limits, and the schedules."""
         await self._backend.register()
         for schedule in self._app.schedules:
             await declare(self._stores, schedule)
@@ -183,7 +183,7 @@ class _TestWorker:
         return await self._backend.claim(request)
 
     async def _until_emptied_or_hinted(self, seen: int) -> None:
-        """Running tasks may enqueue others and wait for them."""
+        """Wait for running tasks, or for new ones, which running tasks can enqueue and wait for."""
         emptied = asyncio.create_task(self._backend.state.emptied())
         hinted = asyncio.create_task(self._stores.wakeups.wait(WORK, seen, _LOOK_S))
         await asyncio.wait({emptied, hinted}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""The client: one method for each operation, the same on a server and on a store of this machine."""
+"""The client: one method per operation, the same over HTTP and directly on a local store."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from types import TracebackType
@@ -84,7 +84,7 @@ class Client(Api):
         await self._transport.close()
 
     async def _wait_for_task(self, task_id: str, timeout: float | None) -> "Task":
-        from ade.client.responses import TaskWait  # asyncio: 13 ms and 3 MiB, which many commands do without
+        from ade.client.responses import TaskWait  # asyncio: 13 ms and 3 MiB, which many commands save
 
         return await TaskWait(self, task_id, lambda: self._closings).final(timeout)
 

@@ -1,4 +1,4 @@
-"""Calls over HTTP. What the server refuses is raised here as the error it was there."""
+"""The HTTP transport: it sends calls to a server, retries them, and raises its problems as errors."""
 
 import asyncio
 import os
@@ -48,15 +48,12 @@ if TYPE_CHECKING:
     import ssl
 
 
-# The token that a client shows, and to whom it may.
-
-
 VARIABLE = "ADE_TOKEN"
 _TOKEN = re.compile(r"[\x21-\x7e]{1,4096}")
 
 
 def token_of(given: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The token that was given, or that of the environment. Raises NotAuthenticated for what can be none."""
+    """Return the given token, or that of the environment. Raises NotAuthenticated for a malformed one."""
     token = given if given is not None else environment.get(VARIABLE) or None
     if token is not None and not _TOKEN.fullmatch(token):
         where = "the token" if given is not None else VARIABLE
@@ -65,7 +62,7 @@ def token_of(given: str | None, environment: Mapping[str, str] = os.environ) -> 
 
 
 def check_plain(origin: HttpOrigin, token: str | None, *, allow_plain: bool) -> None:
-    """Raises InvalidUrl before a token goes where others can read it on its way."""
+    """Raise InvalidUrl before a token is sent in plaintext to another machine."""
     if token is None or origin.scheme == "https" or allow_plain or is_loopback(origin.host):
         return
     raise InvalidUrl(
@@ -74,11 +71,8 @@ def check_plain(origin: HttpOrigin, token: str | None, *, allow_plain: bool) -> 
     )
 
 
-# What a client asks for, as it stands in the first line of a request: the path with its values, and the query.
-
-
 def target_of(route: ClientRoute, values: Sequence[str] = (), query: Struct | None = None) -> str:
-    """Every value is one part of the path, whatever is in it."""
+    """Return the request target. Every value becomes one path segment, percent-encoded."""
     path = route.path
     for name, value in zip(route.parameters, values, strict=True):
         path = path.replace(f"{{{name}}}", quote(value, safe=""), 1)
@@ -87,7 +81,7 @@ def target_of(route: ClientRoute, values: Sequence[str] = (), query: Struct | No
 
 
 def query_pairs(query: Struct) -> list[tuple[str, str]]:
-    """A form as parameters: lists as one for each item, nothing for what is absent."""
+    """Return a query as parameters: one for each list item, none for absent fields."""
     said: dict[str, Any] = msgspec.to_builtins(to_wire(query))
     return [(name, _text(each)) for name, value in said.items() for each in _items(value)]
 
@@ -107,7 +101,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class PreparedRequest(Struct, frozen=True, kw_only=True):
-    """A request, and whether it may be sent twice."""
+    """A request, and whether it can be sent twice."""
 
     method: str
     target: str
@@ -118,7 +112,7 @@ class PreparedRequest(Struct, frozen=True, kw_only=True):
 
 
 class HttpTransport:
-    """To one server, from any number of event loops: each has connections of its own."""
+    """Sends calls to one server, from any number of event loops, each with its own connections."""
 
     def __init__(
         self,
@@ -165,7 +159,7 @@ class HttpTransport:
         return follow_output(self, f"{target}?after={after}" if after else target)
 
     async def close(self) -> None:
-        """Close the connections of this event loop, and of those that are closed themselves."""
+        """Close the connections of this event loop, and of closed event loops."""
         self._drop_closed_loops()
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
@@ -184,14 +178,14 @@ class HttpTransport:
         return client
 
     def _drop_closed_loops(self) -> None:
-        """As those of `asyncio.run` for one call: their connections would stay open for as long as this lives."""
+        """Drop the connections of closed loops, as of one `asyncio.run` per call, which would stay open."""
         for loop in [loop for loop in list(self._clients) if loop.is_closed()]:
             abandoned = self._clients.pop(loop, None)
             if abandoned is not None:
                 abandoned.abandon()
 
     def _sending(self, ask: OperationCall) -> PreparedRequest:
-        """A call that takes a key always has one, so that it can be sent again when its answer is lost."""
+        """Build the request. If the route takes a key, generate one, so that a lost response can be retried."""
         route = CLIENT_ROUTES[ask.operation]
         key = (ask.checked_key() or secrets.token_hex(16)) if route.takes_key else None
         tag = ask.tag(route)
@@ -199,7 +193,7 @@ class HttpTransport:
         try:
             target = target_of(route, ask.path, ask.query)
             body = b"" if ask.body is None else _encode(to_wire(ask.body))
-        except (TypeError, ValueError) as error:  # no JSON, half a character, a time without its zone
+        except (TypeError, ValueError) as error:  # not JSON, a lone surrogate, a time without a zone
             raise error_of_refusal(refused_fields({"": str(error)})) from None
         if body:
             headers["content-type"] = "application/json"
@@ -217,7 +211,7 @@ class HttpTransport:
         )
 
     async def _answered(self, sending: PreparedRequest, *, may_be_gone: bool) -> ClientResponse:
-        """The answer, after as many tries as it takes and patience allows. Raises AdeError."""
+        """Return the response, retrying within the limits. Raises AdeError."""
         client, was_sent = self.client(), False
         for times in range(self.patience.repeats + 1):
             error: Exception
@@ -232,7 +226,7 @@ class HttpTransport:
                     return response
                 problem = problem_of(response, response.body)
                 if was_sent and may_be_gone and response.status == _NOT_FOUND and sending.method == "DELETE":
-                    return response  # by the first time, whose answer was lost
+                    return response  # deleted by the first attempt, whose response was lost
                 error = error_of(problem)
                 pause = pause_after_problem(problem, self.patience, sent_before=was_sent)
             is_last = times == self.patience.repeats or client.is_closed
@@ -242,7 +236,7 @@ class HttpTransport:
         raise AssertionError("the last time ends in an answer or an error")
 
     async def _streamed(self, sending: PreparedRequest) -> RawContent:
-        """A file, read as it comes; once."""
+        """Return a streamed file, without retries."""
         opened = self.client().stream(
             sending.method, sending.target, sending.headers, timeout=sending.timeout_s, silence=self._timeout_s
         )

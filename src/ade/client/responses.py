@@ -1,4 +1,4 @@
-"""Streams of a server: read as they come, taken up again where they broke off."""
+"""Reading responses of a server: records, problems, event streams that resume, and waiting for a task."""
 
 import asyncio
 import random
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from ade.tasks.model import Task
 
 
-# Answers of a server as records again, and its refusals as problems.
-
-
 _VERSION = re.compile(r'"([0-9]{1,18})"', re.ASCII)
 _FILE_NAME = re.compile(r'filename="([^"/\\]{1,200})"')
 _NO_CONTENT, FIRST_REDIRECT, _FIRST_REFUSAL = 204, 300, 400
@@ -36,7 +33,7 @@ _LONGEST_REFUSAL = 1 << 20
 
 
 def read_answer(kind: Any, response: ClientResponse) -> Any:
-    """A value of this type. Raises ServerProblem for what is none."""
+    """Return a response as a value of this type. Raises ServerProblem if it does not match."""
     if kind is type(None):
         return None
     if kind is RawContent:
@@ -50,7 +47,7 @@ def read_answer(kind: Any, response: ClientResponse) -> Any:
 
 
 def read_record(kind: Any, body: bytes | str) -> Any:
-    """Fields that only a newer server knows are left aside. Raises ServerProblem."""
+    """Decode a record. Fields that only a newer server knows are ignored. Raises ServerProblem."""
     try:
         return plan_of(kind).back(_decoder(kind).decode(body))
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -58,7 +55,7 @@ def read_record(kind: Any, body: bytes | str) -> Any:
 
 
 def content_of(response: ClientResponse | StreamedResponse, body: bytes | AsyncIterator[bytes]) -> RawContent:
-    """An answer that is no record, with its body at once or as it comes."""
+    """Return a response that is not a record, with its whole body or a stream."""
     disposition = _FILE_NAME.search(response.header("content-disposition") or "")
     return RawContent(
         media_type=response.header("content-type") or "application/octet-stream",
@@ -68,7 +65,7 @@ def content_of(response: ClientResponse | StreamedResponse, body: bytes | AsyncI
 
 
 async def problem_of_stream(response: StreamedResponse) -> Problem:
-    """What a refused stream says."""
+    """Return the problem of a rejected stream."""
     body = b""
     async for piece in response.chunks():
         body += piece
@@ -78,6 +75,7 @@ async def problem_of_stream(response: StreamedResponse) -> Problem:
 
 
 def problem_of(response: ClientResponse | StreamedResponse, body: bytes) -> Problem:
+    """Return the problem in an error response. A redirect is a problem too."""
     if response.status < _FIRST_REFUSAL:
         detail = f"the server answers with {response.status} and points to {response.header('location')!s:.200}"
         return Problem(code=ServerProblem.code, status=response.status, title="", detail=f"{detail}; ask there")
@@ -99,11 +97,11 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 _HEAD_S = 30.0
-_SILENCE_S = 60.0  # a server says something at least every 15 seconds
+_SILENCE_S = 60.0  # a server sends something at least every 15 seconds
 
 
 class StreamConnector(Protocol):
-    """What a stream needs to begin, and to come again."""
+    """The parts of a transport that a stream needs to connect and reconnect."""
 
     patience: RetryLimits
     sleep: Callable[[float], Awaitable[None]]
@@ -115,7 +113,7 @@ class StreamConnector(Protocol):
 
 
 async def follow_events(reach: StreamConnector, target: str) -> AsyncGenerator[Event | Gap, None]:
-    """Never ends by itself: a server that stops is asked again, behind the last event that came."""
+    """Yield events indefinitely, reconnecting after the last received event."""
     async with aclosing(_ResumingStream(reach, target).blocks()) as blocks:
         async for block in blocks:
             if block.event == "gap":
@@ -126,7 +124,7 @@ async def follow_events(reach: StreamConnector, target: str) -> AsyncGenerator[E
 
 
 async def follow_output(reach: StreamConnector, target: str) -> AsyncGenerator[OutputLine, None]:
-    """Ends when the task is final."""
+    """Yield output lines until the task is final."""
     async with aclosing(_ResumingStream(reach, target).blocks()) as blocks:
         async for block in blocks:
             if block.event == "line":
@@ -137,7 +135,7 @@ async def follow_output(reach: StreamConnector, target: str) -> AsyncGenerator[O
 
 
 class _ResumingStream:
-    """One stream after the other, each behind the one before."""
+    """A stream that reconnects and continues after the last received ID."""
 
     def __init__(self, reach: StreamConnector, target: str) -> None:
         self._reach = reach
@@ -146,10 +144,10 @@ class _ResumingStream:
         self._last_id = ""
         self._retry_ms: int | None = None
         self._had_begun = False
-        self._breaks = 0  # since something came
+        self._breaks = 0  # since the last data
 
     async def blocks(self) -> AsyncGenerator[SseBlock, None]:
-        """Raises AdeError when the server refuses, or does not come back."""
+        """Yield blocks. Raises AdeError if the server rejects the stream or does not return."""
         while True:
             pause = 0.0
             try:
@@ -157,7 +155,7 @@ class _ResumingStream:
                     async for block in blocks:
                         yield block
             except ServerUnreachable as broken:
-                if self._client.is_closed:  # by its owner: nobody wants to hear more
+                if self._client.is_closed:  # closed by its owner
                     raise
                 self._check_patience(broken)
             except _RetryLater as later:
@@ -188,21 +186,21 @@ class _ResumingStream:
         self._retry_ms = self._retry_ms if reader.retry_ms is None else reader.retry_ms
 
     def _check_patience(self, error: AdeError) -> None:
-        """Raise it if that was once too often. A server that was never reached is told of at once."""
+        """Raise the error after too many breaks, or immediately if the server was never reached."""
         patience, is_break = self._reach.patience, isinstance(error, ServerUnreachable)
         most = patience.stream_repeats if self._had_begun else 0 if is_break else patience.repeats
         if self._breaks >= most:
             raise error
 
     def _pause(self) -> float:
-        """As the server wanted it, with some chance in it, so that not all come at once; longer from break to break."""
+        """The reconnect delay of the server with jitter, or a longer backoff after several breaks."""
         reach = self._reach
         wanted = 0.0 if self._retry_ms is None else min(self._retry_ms / 1000, reach.patience.longest_pause_s)
         return max(wanted * (0.5 + reach.randomness()), backoff_s(self._breaks, reach.randomness()))
 
 
 class _RetryLater(Exception):
-    """The server asks for patience."""
+    """The server requests a retry later."""
 
     def __init__(self, error: AdeError, pause_s: float) -> None:
         super().__init__(pause_s)
@@ -224,15 +222,12 @@ def _read(kind: type[Any], block: SseBlock) -> Any:
         raise ServerProblem(f"the server's stream cannot be read ({error})") from None
 
 
-# Wait for a task over a client, also while its server restarts.
-
-
-_LONGEST_WAIT_S = 60  # of one request
-_BREAKS = 8  # in a row, about fifteen seconds
+_LONGEST_WAIT_S = 60  # per request
+_BREAKS = 8  # in a row, about 15 seconds
 
 
 class TaskWait:
-    """One caller that waits for one task. `closings` counts how often the client was closed."""
+    """Waits for one task, also across server restarts. `closings` counts how often the client was closed."""
 
     def __init__(self, client: "Client", task_id: str, closings: Callable[[], int]) -> None:
         self._client = client
@@ -241,7 +236,7 @@ class TaskWait:
 
     async def final(self, timeout: float | None) -> "Task":
         """Return the task once it is final. Raises WaitTimeout after `timeout` seconds."""
-        task = await self._client.get_task(self._task_id)  # also for callers that do not want to wait at all
+        task = await self._client.get_task(self._task_id)  # also with a timeout of 0
         try:
             async with asyncio.timeout(timeout):
                 while not task.is_final:
@@ -251,7 +246,7 @@ class TaskWait:
         return task
 
     async def _after_a_while(self) -> "Task":
-        """Return the task when it is final or a minute has passed. A server that restarts meanwhile is waited for."""
+        """Return the task when it is final or after one minute. Wait for a server that restarts."""
         before = self._closings()
         for times in range(_BREAKS):
             try:

@@ -1,4 +1,4 @@
-"""Calls on a store of this process: the operations themselves, without a server between."""
+"""The store transport: it runs operations directly on a store in this process, without a server."""
 
 from collections.abc import AsyncGenerator
 from importlib import import_module
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from ade.tasks.model import OutputLine
 
 _PAGE = 500
-_LOOK_S = 0.3  # lines and most events are not announced
-_BREATH_S = 0.1  # between two looks, however many tasks come to their end
+_LOOK_S = 0.3  # poll interval: lines and most events send no notification
+_BREATH_S = 0.1  # minimum time between two polls, however many tasks finish
 
 
 class StoreTransport:
-    """The answers are those that a server would give: what never leaves one is not in them either.
+    """Returns the same results as a server, without private fields.
 
-    Plain reads need no event loop. Where nobody is asked who he is (`asked.caller` is None), nothing is checked.
+    Plain reads need no event loop. Without authentication (`request.caller` is None), no access is checked.
     """
 
     def __init__(self, services: Services, request: RequestContext) -> None:
@@ -74,7 +74,7 @@ class StoreTransport:
         stores = self._office.stores
         while True:
             seen = stores.wakeups.generation(DONE)
-            is_final = (await get(stores, task_id)).is_final  # before reading, so that the end is read
+            is_final = (await get(stores, task_id)).is_final  # before reading, so that no last line is missed
             while page := await stores.outputs.read_output(task_id, after, _PAGE):
                 after = page[-1].seq
                 for line in page:
@@ -85,13 +85,13 @@ class StoreTransport:
             await _pause(_BREATH_S)
 
     async def close(self) -> None:
-        """The store is closed by who has opened it."""
+        """Do nothing: whatever opened the store closes it."""
 
     def _asking(self, ask: OperationCall, operation: Operation) -> RequestContext:
-        """Raises NotPermitted."""
+        """Return the context of a call. Raises NotPermitted."""
         who = replace(self._asked, wait_s=_wait_s(ask), operation=ask.operation)
         if who.caller is None and ask.body is None:
-            return who  # somebody who only looks, and may
+            return who  # a read without authentication needs no more
         access, route = who.access, operation.route
         if who.caller is not None:
             from ade.server.routing import check_access
@@ -106,14 +106,14 @@ class StoreTransport:
 
 
 def _loaded(name: str) -> Operation:
-    """The operation, with no more modules than its own."""
+    """Return the operation, importing only its own module."""
     if name not in OPERATIONS:
         import_module(CLIENT_ROUTES[name].module)
     return OPERATIONS[name]
 
 
 async def _pause(seconds: float) -> None:
-    import asyncio  # 13 ms and 2.7 MiB, which commands that only look do without
+    import asyncio  # 13 ms and 2.7 MiB, which read-only commands do not need
 
     await asyncio.sleep(seconds)
 
@@ -123,7 +123,7 @@ def _wait_s(ask: OperationCall) -> float:
 
 
 def _as_seen(answer: Any) -> Any:
-    """An answer without what a server would keep to itself."""
+    """Return the result without private fields."""
     if isinstance(answer, VersionedRecord):
         return VersionedRecord(redacted(answer.record), answer.version)
     return redacted(answer)

@@ -1,4 +1,4 @@
-"""How calls get to where they are carried out. What is asked and answered is the same on every way."""
+"""The transport interface of the client, its calls, and its retry rules. Every transport behaves the same."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -21,7 +21,7 @@ class OperationCall(Struct, frozen=True, kw_only=True):
     """One call of an operation, with the types that its function declares."""
 
     operation: str
-    answer: Any  # the type of what is answered: a record, Page[record], Tagged[record], Content, NoneType
+    answer: Any  # the response type: a record, Page, VersionedRecord, RawContent, or NoneType
     path: tuple[str, ...] = ()
     query: Struct | None = None
     body: Struct | None = None
@@ -30,20 +30,20 @@ class OperationCall(Struct, frozen=True, kw_only=True):
 
     @property
     def wait_s(self) -> float:
-        """How long the caller wants to wait for what he asks, as his forms say."""
+        """How long the caller wants to wait for a result, from the query or body."""
         said = (getattr(form, name, None) for form in (self.query, self.body) for name in ("wait", "wait_s"))
         return max((float(each) for each in said if isinstance(each, int | float)), default=0.0)
 
     def checked_key(self) -> str | None:
-        """Raises AdeError for what can be no key."""
+        """Return the idempotency key. Raises AdeError if it is invalid."""
         if self.key is None:
             return None
-        from ade.server.idempotency import read_checked_key  # 2 ms, which calls without a key do without
+        from ade.server.idempotency import read_checked_key  # 2 ms, which calls without a key save
 
         return read_checked_key(self.key)
 
     def tag(self, route: "ClientRoute") -> str | None:
-        """The value of If-Match. Where one must be given, None stands for whatever version there is."""
+        """Return the value of If-Match. If the route requires one, the default is `*`, any version."""
         if self.if_match is None:
             from ade.server.routing import ETagUse
 
@@ -52,7 +52,7 @@ class OperationCall(Struct, frozen=True, kw_only=True):
 
 
 class EventSubscriptionRequest(Struct, frozen=True, kw_only=True):
-    """Which events to follow: those behind `after`, or, without it, those that happen from now on."""
+    """Which events to follow: those after the seq `after`, or new events by default."""
 
     after: int | None = None
     types: Sequence[str] = ()
@@ -62,7 +62,7 @@ class EventSubscriptionRequest(Struct, frozen=True, kw_only=True):
     inboxes: Sequence[str] = ()
 
     def pairs(self) -> list[tuple[str, str]]:
-        """As fields of a query, without `after`."""
+        """Return the query parameters, without `after`."""
         fields = {
             "type": self.types,
             "task": self.tasks,
@@ -74,51 +74,57 @@ class EventSubscriptionRequest(Struct, frozen=True, kw_only=True):
 
 
 class Transport(Protocol):
+    """Executes the calls of a client."""
+
     async def call(self, ask: OperationCall) -> Any:
-        """What the operation answers. Raises AdeError: the same one on every way."""
+        """Return the result of the operation. Raises the same AdeError on every transport."""
 
     def follow_events(self, spec: EventSubscriptionRequest) -> "AsyncGenerator[Event | Gap, None]":
-        """Events as they happen, and gaps where some may be missing. Ends only by an error."""
+        """Yield events as they happen, and gaps where some might be missing. Ends only with an error."""
 
     def follow_output(self, task_id: str, after: int) -> "AsyncGenerator[OutputLine, None]":
-        """The lines of a task as they are written, until it is final."""
+        """Yield the lines of a task as they are written, until it is final."""
 
     async def close(self) -> None: ...
 
 
-# When to ask again, and after which time. Pure: what has happened comes in, a pause or none comes out.
+# Retry rules: pure functions that return a delay, or None for no retry.
 
 
 _FIRST_PAUSE_S, _LONGEST_BACKOFF_S = 0.1, 5.0
-_SAFE_METHODS = frozenset({"GET", "PUT", "DELETE"})  # twice is as good as once
+_SAFE_METHODS = frozenset({"GET", "PUT", "DELETE"})  # idempotent
 _UNAVAILABLE = 503
 
 
 class RetryLimits(Struct, frozen=True, kw_only=True):
-    """How often to ask again, and how long to wait for that at most: a server that wants more patience than this is
-    told of to the caller."""
+    """How often to retry and the longest delay. If a server requests a longer one, the error is raised."""
 
     repeats: int = 3
-    stream_repeats: int = 10  # in a row, to take a stream up again that had begun
+    stream_repeats: int = 10  # in a row, to resume a stream that had started
     longest_pause_s: float = 30.0
 
 
 def is_repeatable(route: ClientRoute, *, has_key: bool, has_tag: bool) -> bool:
-    """Whether a request whose answer was lost may be sent again. One that names the version it means may not: its own
-    first time would have made another version."""
+    """Return whether a request can be sent again after its response was lost.
+
+    A request with If-Match cannot: its first attempt would have changed the version.
+    """
     if has_key or not route.mutates:
         return True
     return route.method in _SAFE_METHODS and not has_tag
 
 
 def pause_after_break(error: ServerUnreachable, *, times: int, randomness: float) -> float | None:
-    """A server that was never reached is told of at once: it is rather the address that is wrong. One that was asked
-    before, `times` times, and has asked for patience or hung up, is about to start anew."""
+    """Return the delay after a broken connection, `times` earlier attempts, or None for no retry.
+
+    If the server was never reached, the address is probably wrong, so there is no retry. If it was, it is probably
+    restarting.
+    """
     return backoff_s(times, randomness) if error.was_sent or times else None
 
 
 def pause_after_problem(problem: Problem, patience: RetryLimits, *, sent_before: bool) -> float | None:
-    """Only what passes by itself within seconds: a rate, a server about to start or stop, one's own first request."""
+    """Return the delay after a transient problem: rate limit, restart, or our own first attempt; or None."""
     is_passing = problem.status == _UNAVAILABLE or problem.code == HttpFault.TOO_MANY_REQUESTS
     is_own = problem.code == HttpFault.REQUEST_IN_PROGRESS and sent_before
     if not (is_passing or is_own):
@@ -128,7 +134,7 @@ def pause_after_problem(problem: Problem, patience: RetryLimits, *, sent_before:
 
 
 def backoff_s(times: int, randomness: float) -> float:
-    """After so many breaks in a row; `dice` in [0, 1) spreads those who broke together."""
+    """Return the delay after `times` breaks in a row. `randomness` in [0, 1) adds jitter."""
     plain: float = min(_FIRST_PAUSE_S * 2 ** min(times, 16), _LONGEST_BACKOFF_S)
     return plain * (0.5 + randomness)
 
@@ -141,14 +147,11 @@ def _wanted_pause(problem: Problem) -> float:
     return float(member) if isinstance(member, int | float) and member >= 0 else 1.0
 
 
-# What the generated calls stand on.
-
-
 T = TypeVar("T")
 
 
 class Section:
-    """Calls of one part of the interface."""
+    """The base class of the generated client classes, one for each section of the API."""
 
     _transport: "Transport"
     _portal: "Portal"

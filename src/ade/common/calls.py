@@ -1,4 +1,4 @@
-"""What the methods of app and client answer: something to await, or to `.wait()` for where there is no event loop."""
+"""Calls and streams that work with `await` or, without an event loop, with `.wait()` on a portal thread."""
 
 import asyncio
 import sys
@@ -14,36 +14,34 @@ if TYPE_CHECKING:
     from ade.common.loop_thread import PortalThread
 
 
-# An event loop in a thread of its own, for callers that have none.
-#
-# Nothing of it is loaded before somebody waits: commands that look at a file do without an event loop.
-
-
 T = TypeVar("T")
 
 
 class Portal:
-    """Starts with the first call. The thread is a daemon: an app that was never closed does not keep Python alive."""
+    """An event loop in a thread, for callers that have none. It starts with the first call.
+
+    The thread is a daemon, so an app that was never closed does not keep Python alive.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop_thread: PortalThread | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run the coroutine to its end and return its result."""
+        """Run the coroutine and return its result. Raises WouldBlock on a thread that runs an event loop."""
         if is_loop_running():
             coroutine.close()
             raise WouldBlock
-        with self._lock:  # what was begun before the thread is told to end is ended by it
+        with self._lock:  # a coroutine submitted before `stop` is cancelled by it
             future = self._started().submit(coroutine)
         try:
             return future.result()
         except BaseException:
-            future.cancel()  # after Ctrl-C nobody waits for it any more
+            future.cancel()  # after Ctrl-C, no one waits for it
             raise
 
     def stop(self) -> None:
-        """End the thread, unless it is the one that asks; it can be started again."""
+        """Stop the thread, unless it is the caller. It can be started again."""
         with self._lock:
             loop_thread = self._loop_thread
             if loop_thread is None or loop_thread.is_current:
@@ -53,16 +51,16 @@ class Portal:
 
     def _started(self) -> "PortalThread":
         if self._loop_thread is None or not self._loop_thread.is_usable:
-            from ade.common.loop_thread import PortalThread  # asyncio: 13 ms and 3 MiB, which many commands do without
+            from ade.common.loop_thread import PortalThread  # asyncio: 13 ms and 3 MiB, which many commands save
 
             self._loop_thread = PortalThread()
         return self._loop_thread
 
 
 def is_loop_running() -> bool:
-    """Whether the calling thread must not be blocked."""
-    asyncio = sys.modules.get("asyncio")  # who has not loaded it runs no loop; another thread may just be loading it
-    running = getattr(asyncio, "_get_running_loop", None)  # without an exception, which costs more than all the rest
+    """Return whether the calling thread runs an event loop and must not block."""
+    asyncio = sys.modules.get("asyncio")  # if not loaded, no loop runs; another thread might be loading it
+    running = getattr(asyncio, "_get_running_loop", None)  # raises no exception, which would be slow
     return running is not None and running() is not None
 
 
@@ -96,9 +94,9 @@ class Call(Coroutine[Any, Any, T_co]):
 
 
 class BlockingCall(Call[T_co]):
-    """A call that a thread without an event loop makes by itself, in a way of its own.
+    """A call with a faster synchronous implementation for a thread without an event loop.
 
-    `direct` must do all of it: the coroutine makes tasks with other ids.
+    `direct` must do the whole call, because the coroutine creates tasks with other IDs.
     """
 
     __slots__ = ("_direct",)
@@ -110,13 +108,13 @@ class BlockingCall(Call[T_co]):
 
     def wait(self) -> T_co:
         if is_loop_running() or getcoroutinestate(self._coroutine) != CORO_CREATED:
-            return super().wait()  # which says what is wrong with that
-        self._coroutine.close()  # as one that was used
+            return super().wait()  # raises the appropriate error
+        self._coroutine.close()  # so that it does not warn that it was never awaited
         return self._direct()
 
 
 class ClosingCall(Call[None]):
-    """A call after which the thread it may have run on ends too."""
+    """A call that also stops the portal thread."""
 
     def wait(self) -> None:
         super().wait()
@@ -148,7 +146,7 @@ async def _next(items: AsyncIterator[T_co]) -> tuple[T_co] | None:
 
 
 async def either(event: "asyncio.Event", seconds: float) -> None:
-    """Return when the event is set, or after these seconds."""
+    """Return when the event is set or the time has passed."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -1,4 +1,4 @@
-"""An event loop in a daemon thread. It imports asyncio, so it is loaded only by callers that wait."""
+"""The thread of a portal: an event loop in a daemon thread. Imported only when needed, as it loads asyncio."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class PortalThread:
-    """Runs coroutines for threads that have no event loop. It belongs to the process that made it."""
+    """Runs coroutines for threads without an event loop. It belongs to the process that created it."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -21,7 +21,7 @@ class PortalThread:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it runs in this process: threads do not survive a fork."""
+        """Whether it runs in this process, because threads do not survive a fork."""
         return self._pid == os.getpid()
 
     @property
@@ -32,7 +32,7 @@ class PortalThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def stop(self) -> None:
-        """Cancel what is left, and wait for the thread to end."""
+        """Cancel the remaining tasks and wait for the thread to end."""
         if self.is_usable:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()

@@ -1,7 +1,7 @@
-"""Patterns of rules. `*` is any text and `?` any one character; all else is itself, and the whole text must match.
+"""Text and path patterns of rules: `*` is any text, `?` is any one character, and the whole text must match.
 
-Patterns of text see through what changes nothing for a shell or for people: case, width, runs of spaces, invisible
-characters. No pattern makes a long text a trap: the time is in proportion to its length.
+Text patterns ignore differences that mean nothing to a shell or a person: case, width, runs of spaces, and invisible
+characters. Matching takes time proportional to the length of the text, for every pattern.
 """
 
 import re
@@ -22,15 +22,15 @@ _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
 def folded(text: str) -> str:
-    """The same for all texts that look alike: NFKC, no case, nothing invisible, single spaces, none at the ends."""
+    """Normalize text that looks alike: NFKC, lower case, no invisible characters, single spaces, stripped."""
     if not text.isascii():
-        seen = _UNSEEN.sub("", unicodedata.normalize("NFKC", text))  # what they parted is one character after all
+        seen = _UNSEEN.sub("", unicodedata.normalize("NFKC", text))  # removing them can join characters
         text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", seen).casefold())
     return _SPACES.sub(" ", _UNSEEN.sub("", text.lower())).strip()
 
 
 def readings(text: str) -> tuple[str, ...]:
-    """The text folded; as a shell reads it, without quotes, escapes and `$IFS`; and as SQL, without comments."""
+    """Return the folded text; as a shell reads it, without quotes and `$IFS`; and as SQL, without comments."""
     found = dict.fromkeys((folded(text), folded(_as_shell(text))))
     if "/*" in text:
         found[folded(_blanked(_COMMENT, text, end="*/"))] = None
@@ -42,20 +42,20 @@ def _as_shell(text: str) -> str:
 
 
 def _blanked(regex: re.Pattern[str], text: str, *, end: str) -> str:
-    """What lies behind the last end is left out: each beginning there would be followed through all of it in vain."""
+    """Replace matches by a space. Text after the last `end` is not searched, to avoid quadratic time."""
     head, last, tail = text.rpartition(end)
     return regex.sub(" ", head + last) + tail
 
 
 class _PatternPart(NamedTuple):
-    """What stands between two stars."""
+    """The part of a pattern between two stars."""
 
     regex: re.Pattern[str]
     length: int
 
 
 class TextPattern:
-    """Compiled once; for text that is folded."""
+    """A compiled pattern for folded text."""
 
     def __init__(self, pattern: str) -> None:
         self._first, *self._rest = [
@@ -63,7 +63,7 @@ class TextPattern:
         ]
 
     def matches(self, text: str) -> bool:
-        """The pieces between the stars are looked for one after the other, each as early as it can be."""
+        """Find the parts between the stars one after the other, each at its earliest position."""
         if not self._rest:
             return self._first.regex.fullmatch(text) is not None
         begun = self._first.regex.match(text)
@@ -85,8 +85,10 @@ def _escaped(piece: str) -> str:
 
 
 class PathPattern:
-    """`*` stays within one part of a path, `**` is any number of parts. Unless it begins at the root (`/`) or at home
-    (`~`), the pattern may begin anywhere: `*.env` is such a file in any folder."""
+    """A path pattern: `*` matches within one path segment, `**` any number of segments.
+
+    Unless it starts with `/` or `~`, the pattern can match at any depth: `*.env` is such a file in any directory.
+    """
 
     def __init__(self, pattern: str) -> None:
         parts = [part for part in pattern.split("/") if part]
@@ -95,7 +97,7 @@ class PathPattern:
         self._parts = [None if part == "**" else _part(part) for part in (parts if is_rooted else ["**", *parts])]
 
     def matches(self, path: Sequence[str], *, is_absolute: bool) -> bool:
-        """The path in its parts, as `parts_of` gives them. Every part is held against every place it may have."""
+        """Match the path segments from `parts_of`, tracking every pattern position that they can reach."""
         if (self._is_absolute and not is_absolute) or not self._may_match(path):
             return False
         reached = {0}
@@ -106,7 +108,7 @@ class PathPattern:
         return len(self._parts) in self._with_skips(reached)
 
     def _may_match(self, path: Sequence[str]) -> bool:
-        """Most paths are told apart by their first or last part, without looking at all places."""
+        """A quick check: the first or last segment rules out most paths."""
         first, last = (self._parts[0], self._parts[-1]) if self._parts else (None, None)
         if not path:
             return first is None
@@ -128,7 +130,7 @@ class PathPattern:
         return following
 
     def _with_skips(self, places: set[int]) -> set[int]:
-        """`**` may also stand for nothing."""
+        """Add the positions after each `**`, which can also match nothing."""
         more = set(places)
         for place in sorted(places):
             while place < len(self._parts) and self._parts[place] is None:
@@ -138,7 +140,7 @@ class PathPattern:
 
 
 def _part(text: str) -> re.Pattern[str]:
-    """One part of a path. Atomic groups keep a pattern with many stars from trying every way to share out the text."""
+    """Compile one segment. Atomic groups prevent backtracking in a pattern with many stars."""
     first, *rest = [_escaped(piece) for piece in text.split("*")]
     if not rest:
         return re.compile(first, re.DOTALL)
@@ -147,8 +149,10 @@ def _part(text: str) -> re.Pattern[str]:
 
 
 def parts_of(path: str) -> tuple[tuple[str, ...], bool]:
-    """A path in its parts without `.` and `..`, and whether it begins at the root. What climbs above its start keeps
-    its `..` in front."""
+    """Return the segments of a path without `.` and `..`, and whether the path is absolute.
+
+    A relative path that climbs above its start keeps its leading `..`.
+    """
     path = path.removeprefix("file://")
     parts: list[str] = []
     is_absolute = path.startswith("/")
@@ -162,15 +166,17 @@ def parts_of(path: str) -> tuple[tuple[str, ...], bool]:
 
 @lru_cache(maxsize=4096)
 def text_pattern(pattern: str) -> TextPattern:
+    """Return the compiled text pattern, cached."""
     return TextPattern(pattern)
 
 
 @lru_cache(maxsize=4096)
 def path_pattern(pattern: str) -> PathPattern:
+    """Return the compiled path pattern, cached."""
     return PathPattern(pattern)
 
 
 def matches_any(patterns: Sequence[str], text: str) -> bool:
-    """Whether a name fits one of the patterns; case does not matter."""
+    """Return whether a name matches one of the patterns, ignoring case."""
     plain = folded(text)
     return any(text_pattern(pattern).matches(plain) for pattern in patterns)

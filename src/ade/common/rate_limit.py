@@ -1,6 +1,6 @@
-"""Rate limits by GCRA: one stored number per name, no window edges, no counters to leak.
+"""Rate limits by GCRA: one stored number per name, no window edges, and no counters that leak.
 
-After a rest up to `count` starts may come at once; from then on one every `period / count`.
+After an idle period, up to `count` starts can happen in a burst, then one every `period / count`.
 """
 
 import re
@@ -12,27 +12,28 @@ _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class RateState(Struct, frozen=True):
-    """`full_at` is the theoretical arrival time in microseconds: the moment the bucket is empty of debt."""
+    """`full_at` is the theoretical arrival time (TAT) in microseconds: when the full burst is available again."""
 
     full_at: int
 
 
 def _interval_us(count: int, period_ms: int) -> int:
-    """Microseconds per start, rounded up: rather a little slower than one start too many."""
+    """Microseconds per start, rounded up, so that the limit is never exceeded."""
     return -(-period_ms * 1000 // count)
 
 
 def read_rate(text: str) -> tuple[int, int] | None:
-    """ "100/m" as (100, 60000): starts and the milliseconds they may take place in; None if it is no rate."""
+    """ "100/m" as (100, 60000): starts and their period in milliseconds; None for an invalid rate."""
     match = _RATE.fullmatch(text.strip())
     period_ms = int(match[2] or 1) * _UNITS_MS[match[3]] if match else 0
     return (int(match[1]), period_ms) if match and period_ms else None
 
 
 def possible(state: RateState, *, count: int, period_ms: int, now_ms: int) -> RateState:
-    """The state, unless it is from before the clock was put back: nothing can be used up further than a whole period.
+    """Return the state, corrected if it dates from before the clock was set back.
 
-    Such a state has room for one start, which brings it back into what is possible: nobody has to wait for the clock.
+    No state can be more than a whole period ahead. The corrected state allows one start, so no caller waits for the
+    clock.
     """
     interval = _interval_us(count, period_ms)
     latest = now_ms * 1000 + count * interval
@@ -40,18 +41,18 @@ def possible(state: RateState, *, count: int, period_ms: int, now_ms: int) -> Ra
 
 
 def available(state: RateState, *, count: int, period_ms: int, now_ms: int) -> int:
-    """How many starts are allowed right now, at most `count`."""
+    """Return how many starts are allowed now, up to `count`."""
     interval = _interval_us(count, period_ms)
     debt = max(state.full_at - now_ms * 1000, 0)
     return max((count * interval - debt) // interval, 0)
 
 
 def take(state: RateState, taken: int, *, count: int, period_ms: int, now_ms: int) -> RateState:
-    """The state after `taken` starts."""
+    """Return the state after `taken` starts."""
     return RateState(max(state.full_at, now_ms * 1000) + taken * _interval_us(count, period_ms))
 
 
 def next_allowed_ms(state: RateState, *, count: int, period_ms: int, now_ms: int, times: int = 1) -> int:
-    """When the next start is allowed, or so many at once: now, or later."""
+    """Return when the next `times` starts are allowed together: now or later."""
     earliest = state.full_at - (count - times) * _interval_us(count, period_ms)
     return max(-(-earliest // 1000), now_ms)

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them in rules: `90s`, `15m`, `4h`, `7d`, `1h30m`."""
+"""Text helpers: durations such as `90s` or `1h30m`, URLs without passwords, and text that UTF-8 can encode."""
 
 import re
 
@@ -8,7 +8,7 @@ _WHOLE = re.compile(r"(?:\d{1,12}(?:ms|s|m|h|d))+", re.ASCII)
 
 
 def read_duration(text: str) -> int | None:
-    """Milliseconds; None for what is no length of time. A bare number is none: nobody could tell its unit."""
+    """Return milliseconds, or None for an invalid duration. A unit is required."""
     compact = "".join(text.lower().split())
     if not _WHOLE.fullmatch(compact):
         return None
@@ -16,32 +16,26 @@ def read_duration(text: str) -> int | None:
 
 
 def written_duration(ms: int) -> str:
-    """In the largest unit that needs no fraction; `read_duration` reads it back."""
+    """Write a duration in its largest unit without a fraction, for `read_duration`."""
     unit = next(unit for unit, size in _UNITS_MS.items() if ms % size == 0)
     return f"{ms // _UNITS_MS[unit]}{unit}"
 
 
-# URLs as they may be shown.
-
-
-# Up to the last @: one in a password may not be escaped.
+# Up to the last @, because an @ in a password might not be escaped.
 _LOGIN = re.compile(r"(?:(?<=://)|(?<=\A//))(?P<user>[^/?#:]*):.*", re.DOTALL)
 _OPTION = re.compile(r"(?P<name>[?&]\w*password)=[^&#]*", re.IGNORECASE)
 
 
 def without_password(url: str) -> str:
-    """The URL with *** in place of the password, if there is one."""
+    """Return the URL with *** in place of its password, if any."""
     login, at, rest = url.rpartition("@")
     if at:
         url = _LOGIN.sub(r"\g<user>:***", login, count=1) + at + rest
     return _OPTION.sub(r"\g<name>=***", url)
 
 
-# Text from handlers, made fit for every store: a lone surrogate, as in a badly decoded file name, has no UTF-8.
-
-
 def storable(text: str) -> str:
-    """The text, with what cannot be written as UTF-8 spelled out."""
+    """Escape what UTF-8 cannot encode, such as a lone surrogate in a badly decoded file name."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
-"""Whose page asks: which hosts a server answers for, and that a browser's session is used by its own pages alone.
+"""Hosts, origins, and network addresses: allowed hosts, same-origin checks, trusted proxies, and safe bind addresses.
 
-How it is used: `check_host` on every request; `check_same_origin_write` on everything that changes something and is
-recognised by the session cookie; `check_same_origin_read` on event streams and other reads by the cookie. A request
-with a bearer token needs neither, because no foreign page can make a browser send one.
+`check_host` applies to every request. `check_same_origin_write` applies to writes with the session cookie, and
+`check_same_origin_read` to event streams and other reads with the cookie. A request with a bearer token needs neither,
+because a foreign page cannot make a browser send one.
 """
 
 import re
@@ -22,9 +22,9 @@ _USUAL_PORTS = {"http": "80", "https": "443"}
 
 
 def check_host(host: str | None, allowed: Collection[str]) -> str:
-    """The host in small letters, without its port. `allowed` has names, and `*.example.org` for all below one.
+    """Return the host in lower case, without its port. `*.example.org` in `allowed` matches all subdomains.
 
-    Against foreign names that were made to lead to this machine. Raises RequestRefused (400, 421).
+    Protects against DNS rebinding. Raises RequestRefused (400, 421).
     """
     name = _host_name(host)
     if name in allowed or any(each.startswith("*.") and name.endswith(each[1:]) for each in allowed):
@@ -36,7 +36,7 @@ def check_host(host: str | None, allowed: Collection[str]) -> str:
 
 
 def host_of_target(target: str) -> str | None:
-    """The host that the address in a request names itself, as requests to a proxy do; None where it is a path alone."""
+    """Return the host in an absolute-form request target, as sent to a proxy, or None for a path."""
     scheme, mark, rest = target.partition("://")
     if not mark or "/" in scheme:
         return None
@@ -44,13 +44,13 @@ def host_of_target(target: str) -> str | None:
 
 
 def check_same_host(named: str, host: str | None) -> None:
-    """What is checked is the header, so an address with another host is refused. Raises RequestRefused (421)."""
+    """Reject a target whose host is not the checked Host header. Raises RequestRefused (421)."""
     if named.lower() != (host or "").strip().lower():
         raise RequestRefused(HttpFault.MISDIRECTED_REQUEST, "the address names another host than the header Host")
 
 
 def origin_of(scheme: str, host: str | None) -> str:
-    """The origin of our own pages as this request reaches us: scheme and host, and the port unless it is the usual."""
+    """Return the origin of our own pages for this request: scheme, host, and any non-default port."""
     match = _HOST.fullmatch(host or "")
     if match is None:
         raise RequestRefused(HttpFault.BAD_REQUEST, "the header Host is missing or is no host")
@@ -59,7 +59,7 @@ def origin_of(scheme: str, host: str | None) -> str:
 
 
 def check_same_origin_write(own: Collection[str], *, origin: str | None, fetch_site: str | None) -> None:
-    """Both checks: the origin must be given and be one of ours, and the browser must not say that it is another site.
+    """Require an Origin header with one of our origins; Sec-Fetch-Site, if sent, must be `same-origin` or `none`.
 
     Raises RequestRefused (403).
     """
@@ -69,14 +69,14 @@ def check_same_origin_write(own: Collection[str], *, origin: str | None, fetch_s
 
 
 def check_same_origin_read(own: Collection[str], *, origin: str | None, fetch_site: str | None) -> None:
-    """The same, but a browser need not say where a plain read comes from. Raises RequestRefused (403)."""
+    """The same, but Origin can be missing, as browsers omit it for reads. Raises RequestRefused (403)."""
     if fetch_site is not None and fetch_site.strip().lower() not in ("same-origin", "none"):
         raise _cross_site("the browser says that a page of another site asks (Sec-Fetch-Site)")
-    if origin is not None and origin.strip().lower() not in own:  # also `null`, of pages that hide where they are from
+    if origin is not None and origin.strip().lower() not in own:  # also `null`, from pages that hide their origin
         raise _cross_site(f"the origin {origin[:100]!r} is not this server's")
 
 
-@lru_cache(maxsize=1_000)  # of every request, and mostly the same
+@lru_cache(maxsize=1_000)  # mostly the same in every request
 def _host_name(host: str | None) -> str:
     match = _HOST.fullmatch((host or "").strip())
     if match is None:
@@ -88,10 +88,7 @@ def _cross_site(detail: str) -> RequestRefused:
     return RequestRefused(HttpFault.CROSS_SITE_REQUEST, detail)
 
 
-# Where a request comes from. What a header says about that counts only if a proxy we trust has written it.
-#
-# How it is used: once for each request, with the peer of the connection, all headers, and the setting's list read by
-# `read_networks` at the start; the answer is what limits count, sessions keep and the log shows.
+# The client address, for rate limits, sessions, and the log. A forwarded header counts only from a trusted proxy.
 
 
 Network = IPv4Network | IPv6Network
@@ -102,14 +99,14 @@ _WITH_PORT = re.compile(r"(\d+\.\d+\.\d+\.\d+):\d{1,5}|\[([0-9a-fA-F:.]+)\](?::\
 
 
 def read_networks(texts: Iterable[str]) -> tuple[Network, ...]:
-    """Addresses and networks of proxies. Raises ValueError that names the one that is none."""
+    """Parse addresses and networks of proxies. Raises ValueError that names the invalid one."""
     return tuple(ip_network(text.strip()) for text in texts)
 
 
 def client_address(peer: str | None, headers: Pairs, trusted: Sequence[Network] = ()) -> str:
-    """The nearest address that is no proxy of ours; the peer itself unless it is one. Empty: nobody knows.
+    """Return the nearest address that is not a trusted proxy, or "" if it is unknown.
 
-    X-Forwarded-For is read from the end, because only what our own proxies have added there is true.
+    X-Forwarded-For is read from the end, because only the entries that our own proxies appended are reliable.
     """
     nearest = _address(peer or "")
     if not trusted or nearest is None or not _is_trusted(nearest, trusted):
@@ -118,7 +115,7 @@ def client_address(peer: str | None, headers: Pairs, trusted: Sequence[Network] 
     for hop in reversed(hops[-_MOST_HOPS:]):
         address = _address(hop.strip())
         if address is None:
-            break  # what stands before it cannot be relied on
+            break  # the entries before it are unreliable
         nearest = address
         if not _is_trusted(nearest, trusted):
             break
@@ -126,7 +123,7 @@ def client_address(peer: str | None, headers: Pairs, trusted: Sequence[Network] 
 
 
 def client_scheme(peer: str | None, headers: Pairs, scheme: str, trusted: Sequence[Network] = ()) -> str:
-    """`https` also if a proxy we trust was reached by it; that decides about cookies and our own origin."""
+    """Return `https` also if a trusted proxy was reached over it. It determines cookies and our own origin."""
     nearest = _address(peer or "") if trusted else None
     if nearest is None or not _is_trusted(nearest, trusted):
         return scheme
@@ -136,7 +133,7 @@ def client_scheme(peer: str | None, headers: Pairs, scheme: str, trusted: Sequen
 
 
 def counted_address(client: str) -> str:
-    """What limits count for somebody unknown. Of IPv6 the first half: one customer has all addresses below it."""
+    """Return the rate limit key of an unknown caller: for IPv6 the /64 network, which one customer has."""
     address = _address(client)
     if isinstance(address, IPv6Address):
         return str(ip_network((address, _CUSTOMER_BITS), strict=False))
@@ -144,14 +141,14 @@ def counted_address(client: str) -> str:
 
 
 def is_loopback(bind: str) -> bool:
-    """Whether a server that listens there is reached from this machine alone."""
+    """Return whether a server on this address is reachable only from this machine."""
     address = _address(bind)
     return bind == "localhost" if address is None else address.is_loopback
 
 
-@lru_cache(maxsize=4_096)  # of every request, and often the same
+@lru_cache(maxsize=4_096)  # often the same in every request
 def _address(text: str) -> IPv4Address | IPv6Address | None:
-    """One form for one address: without port, brackets and zone, and an IPv4 one inside IPv6 as what it is."""
+    """Normalize an address: no port, brackets, or zone, and IPv4-mapped IPv6 as IPv4."""
     match = _WITH_PORT.fullmatch(text)
     try:
         address = ip_address((match[1] or match[2]) if match else text.partition("%")[0])
@@ -162,7 +159,7 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 @lru_cache(maxsize=4_096)
 def _told(peer: str) -> str:
-    """A socket in the file system has a name, or none."""
+    """The normalized address. The peer of a Unix socket has a name, or none."""
     address = _address(peer)
     return peer if address is None else str(address)
 
@@ -171,25 +168,23 @@ def _is_trusted(address: IPv4Address | IPv6Address, trusted: Sequence[Network]) 
     return any(address in network for network in trusted)
 
 
-# Where a server listens, by which names it is known there, and whom it may trust without asking.
+# The listen address, its host names, and `http.auth = "off"`.
 #
-# `http.auth = "off"` means that whoever reaches the server is the operator of this machine, the account `local`: it
-# may do all that an admin may, but it cannot vote and cannot break the glass, because an approval counts a person,
-# and here nobody has said who he is. That holds only while nobody but this machine reaches the server, so it is
-# refused anywhere but on a loopback address, and it is never the default: every user and every browser page of the
-# machine gets in too.
+# With `http.auth = "off"`, every caller is the operator of this machine, the account `local`. It has all permissions of
+# an admin except voting and break-glass, because an approval requires an identified person. This is safe only while the
+# server is reachable only from this machine, so other addresses than loopback are rejected. It is never the default:
+# every user and every browser page on the machine has access.
 #
-# How it is used: `check_bind` before the socket is opened; `hosts_of` once, for `check_host`. With `auth = "off"`
-# every request goes through `check_same_origin_read`, also those that change something: a page of another site is
-# told by its Origin or Sec-Fetch-Site, and other programs send neither.
+# With `auth = "off"`, every request goes through `check_same_origin_read`, also writes: Origin or Sec-Fetch-Site
+# identifies a page of another site, and other programs send neither.
 
 
 Auth = Literal["required", "off"]
-_ANY = frozenset({"", "0.0.0.0", "::", "*"})  # addresses to be told from others, none to bind to
+_ANY = frozenset({"", "0.0.0.0", "::", "*"})  # wildcard addresses, to compare with, not to bind to
 
 
 def check_bind(host: str, auth: Auth = "required") -> None:
-    """Raises UnsafeBind for an address that others may reach while nobody is asked who he is."""
+    """Raise UnsafeBind if authentication is off and the address is reachable from other hosts."""
     if auth == "off" and not is_loopback(host):
         raise UnsafeBind(
             f"http.auth is off, and {host or 'every address'} can be reached from elsewhere; listen on 127.0.0.1, or"
@@ -198,13 +193,13 @@ def check_bind(host: str, auth: Auth = "required") -> None:
 
 
 def hosts_of(host: str, more: Collection[str] = ()) -> frozenset[str]:
-    """The names that requests may be addressed to: this machine's own, the address that is bound, and those set."""
+    """Return the allowed host names: loopback names, the bind address, and the configured names."""
     own = () if host in _ANY else (_in_brackets(host.lower()),)
     return LOOPBACK_HOSTS | {name.lower() for name in (*own, *more)}
 
 
 def base_url(host: str, port: int, scheme: str = "http") -> str:
-    """What people on this machine type to reach the server."""
+    """Return the URL of the server for a user on this machine."""
     return f"{scheme}://{'localhost' if host in _ANY else _in_brackets(host)}:{port}"
 
 

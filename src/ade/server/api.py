@@ -1,4 +1,4 @@
-"""What probes, scrapers and browsers ask for: health, metrics, the OpenAPI document, problems, and the login page."""
+"""Operations for probes, scrapers, and browsers: health, metrics, the OpenAPI document, problems, and sign-in."""
 
 import os
 import socket
@@ -31,9 +31,9 @@ from ade.server.routing import AuthLevel, ETagUse, TrafficClass
 from ade.tasks.identifiers import owner_of
 from ade.tasks.model import Worker
 
-_MOST_S = 0.8  # a probe that takes longer than this is told no
-# The page that a one-time link opens gives the secret behind the # to the server: so it is in no request line and no
-# log, and a program that merely fetches the link, as chats and mail readers do, uses nothing up.
+_MOST_S = 0.8  # a readiness check that takes longer fails
+# The sign-in page posts the secret in the URL fragment to the server. The secret is therefore in no request line and no
+# log, and a program that only fetches the link, such as a chat or mail preview, does not consume it.
 _LOGIN_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-ancestors 'none'"
 _LOGIN_PAGE = """<!doctype html>
 <html lang="en">
@@ -99,7 +99,7 @@ async def get_readiness(services: Services, request: RequestContext) -> Readines
 
 
 def _is_own(worker: Worker) -> bool:
-    """Of this process. What a worker behind HTTP says of itself counts for nothing here: it is never in this one."""
+    """Whether the worker is in this process. A worker connected over HTTP is not, whatever it reports."""
     return owner_of(worker.id) is None and worker.pid == os.getpid() and worker.hostname == socket.gethostname()
 
 
@@ -153,14 +153,8 @@ async def get_problem(services: Services, request: RequestContext, code: str) ->
     )
 
 
-# What is asked about health.
-
-
 class GetHealth(Form):
     thorough: bool = False  # also what takes longer the more there is: the store's files, and every invariant
-
-
-# How everything is, for people who operate it: what `ade doctor` looks at.
 
 
 _TIMEOUT_S = 10.0

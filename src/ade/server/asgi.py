@@ -1,4 +1,4 @@
-"""The ASGI app: whatever comes in is answered, and whatever goes wrong is answered as a problem (RFC 9457)."""
+"""The ASGI app: it runs each request through the pipeline and turns every error into a problem (RFC 9457)."""
 
 import asyncio
 import os
@@ -24,16 +24,16 @@ _POLICY = b"default-src 'none'; frame-ancestors 'none'"
 
 
 class HttpApp:
-    """Made from the table of routes."""
+    """The ASGI app for these routes."""
 
     def __init__(self, service: ServerServices, routes: Iterable[Route]) -> None:
-        self._prefix, self._numbers = os.urandom(6).hex(), count(1)  # ids of requests, told apart over all servers
+        self._prefix, self._numbers = os.urandom(6).hex(), count(1)  # request IDs, unique across servers
         self._pipeline = Pipeline(service, Router((route, Endpoint(route)) for route in routes))
         self._access_log = None if service.access_log == "off" else AccessLog(service.access_log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return  # the server closes what is no HTTP: there are no web sockets here
+            return  # no WebSockets: the server closes the connection
         request = HttpRequest(scope, receive, f"{self._prefix}-{next(self._numbers):x}")
         if self._access_log is None:
             await self._serve(request, send)
@@ -75,7 +75,7 @@ def _problem_response(problem: Problem, request: HttpRequest) -> HttpResponse:
 
 @lru_cache
 def _wired(name: str) -> bytes:
-    """The name of a header; there are few."""
+    """The name of a header in bytes; cached, because there are few."""
     return name.lower().encode()
 
 
@@ -101,14 +101,14 @@ async def _send(request: HttpRequest, response: HttpResponse, send: Send) -> Non
 
 
 async def _send_stream(request: HttpRequest, stream: AsyncIterator[bytes], send: Send) -> None:
-    """Until it ends, or nobody listens any more."""
+    """Send until the stream ends or the client disconnects."""
     sending = asyncio.ensure_future(_pump(stream, send))
     gone = asyncio.ensure_future(request.gone())
     try:
         await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
         if sending.done():
             sending.result()
-    except AdeError as error:  # too late for another status: the client sees the stream end and comes again
+    except AdeError as error:  # too late for an error status: the stream ends, and the client reconnects
         log.error("http.stream_failed", request=request.id, code=error.code, error=str(error))
     finally:
         gone.cancel()
@@ -122,7 +122,7 @@ async def _pump(stream: AsyncIterator[bytes], send: Send) -> None:
 
 
 async def _close(stream: AsyncIterator[bytes] | None) -> None:
-    """Also one that was never begun, as for HEAD."""
+    """Close the stream, also one that was never started, as for HEAD."""
     close = getattr(stream, "aclose", None)
     if close is not None:
         await close()

@@ -1,7 +1,7 @@
-"""By what a request shows who asks: a bearer token, or the cookie of a session, and never both.
+"""Credentials of a request: a bearer token or a session cookie, never both.
 
-How it is used: `check_query` on the decoded query, `read_credentials` with all headers, and then
-`ade.accounts.authentication`.
+`check_query` rejects tokens in the URL, `read_credentials` reads the headers, and `ade.accounts.authentication` finds
+the account.
 """
 
 import re
@@ -12,40 +12,40 @@ from msgspec import Struct
 
 from ade.server.problems import HttpFault, RequestRefused
 
-# The cookie of a login session.
+# The session cookie.
 #
-# Over https it is `__Host-ade`: the browser itself sees to it that no other host and no plain connection has set it.
-# Over plain http, as on one's own machine, that name cannot be used: Chromium (from 89) and Firefox take Secure
-# cookies from http://localhost, but Safari drops them and nobody could sign in. There it is `ade-session-<port>`
-# without Secure; the port is in it because cookies know no ports, and a second server on this machine would sign one
-# out. Each name counts only over its own scheme, so that what was set over http is no session over https.
+# Over HTTPS it is named `__Host-ade`: the browser guarantees that no other host and no plain connection has set it.
+# Over plain HTTP, as on localhost, that name cannot be used: Chromium (from 89) and Firefox accept Secure cookies from
+# http://localhost, but Safari drops them, so sign-in would fail. There it is `ade-session-<port>` without Secure. The
+# name contains the port because cookies ignore ports, and a second server on the machine would overwrite the session.
+# Each name is valid only for its own scheme, so a cookie set over HTTP is not a session over HTTPS.
 #
-# SameSite is Lax and not Strict, so that a link to an approval in a chat or a mail leads to the page and not to the
-# login. That the session is used by our own pages alone is for `ade.server.addresses` to see to.
+# SameSite is Lax, not Strict, so that a link to an approval in a chat or mail opens the page and not the sign-in page.
+# `ade.server.addresses` checks that only pages of this server use the session.
 
 
 HeaderPairs = Sequence[tuple[str, str]]
 _MOST_CHARS, _MOST_COOKIES = 16_384, 100
-_VALUE = re.compile(r"[A-Za-z0-9_-]{20,200}", re.ASCII)  # what our secrets are made of
+_VALUE = re.compile(r"[A-Za-z0-9_-]{20,200}", re.ASCII)  # the format of session secrets
 _PORT, _LONGEST_PORT = re.compile(r":(\d{1,5})$", re.ASCII), 6
 _ATTRIBUTES = "Path=/; HttpOnly; SameSite=Lax"
 
 
 def cookie_name(scheme: str, host: str | None) -> str:
-    """For a request that was sent by this scheme to this host, as its header has it."""
+    """Return the cookie name for the scheme and the Host header of a request."""
     if scheme == "https":
         return "__Host-ade"
     return _name_of_port((host or "")[-_LONGEST_PORT:])
 
 
-@lru_cache(maxsize=1_000)  # of every request, and mostly the same; strangers send long hosts, which are not kept
+@lru_cache(maxsize=1_000)  # mostly the same in every request; only the end of the host is cached
 def _name_of_port(end_of_host: str) -> str:
     port = _PORT.search(end_of_host)
     return f"ade-session-{port[1]}" if port else "ade-session"
 
 
 def read_cookie(headers: HeaderPairs, name: str) -> str | None:
-    """The first cookie of this name that can be one of ours. What is malformed, or too much, is passed over."""
+    """Return the first cookie of this name, or None if it is malformed. Excess cookies are ignored."""
     text = "; ".join(value for header, value in headers if header.lower() == "cookie")[:_MOST_CHARS]
     for part in text.split(";", _MOST_COOKIES)[:_MOST_COOKIES]:
         found, equals, value = part.strip(" \t").partition("=")
@@ -56,13 +56,14 @@ def read_cookie(headers: HeaderPairs, name: str) -> str | None:
 
 
 def set_cookie(name: str, secret: str, lasts_s: int) -> str:
-    """The header Set-Cookie. Raises ValueError for what is no secret of a session."""
+    """Return the Set-Cookie header. Raises ValueError for an invalid session secret."""
     if not _VALUE.fullmatch(secret):
         raise ValueError("this is no secret of a session")
     return f"{name}={secret}; Max-Age={max(0, lasts_s)}; {_attributes(name)}"
 
 
 def delete_cookie(name: str) -> str:
+    """Return the Set-Cookie header that deletes the cookie."""
     return f"{name}=; Max-Age=0; {_attributes(name)}"
 
 
@@ -75,7 +76,7 @@ _LOOKS_LIKE_TOKEN = re.compile(r"ade_[A-Za-z0-9_-]{40,}", re.ASCII)
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
-    """`address` is where the request comes from, as `client_address` tells it."""
+    """The credentials of a request. `address` is its origin according to `client_address`."""
 
     token: str | None = None
     session: str | None = None
@@ -86,7 +87,7 @@ class Credentials(Struct, frozen=True, kw_only=True):
 
 
 def read_credentials(headers: HeaderPairs, *, scheme: str, host: str | None, address: str = "") -> Credentials:
-    """Raises RequestRefused (400) when both are given: it would not be clear for whom to act."""
+    """Read the credentials. Raises RequestRefused (400) for both kinds: the account would be ambiguous."""
     token = _bearer(headers)
     session = read_cookie(headers, cookie_name(scheme, host))
     if token is not None and session is not None:
@@ -95,7 +96,7 @@ def read_credentials(headers: HeaderPairs, *, scheme: str, host: str | None, add
 
 
 def check_query(query: HeaderPairs) -> None:
-    """Refuse a token in the address, whatever its parameter is called: addresses are written down in many places.
+    """Reject a token in the URL, whatever its parameter is named: URLs are logged in many places.
 
     Raises RequestRefused (400).
     """
@@ -108,7 +109,7 @@ def check_query(query: HeaderPairs) -> None:
 
 
 def _bearer(headers: HeaderPairs) -> str | None:
-    """The token as it was sent; another scheme, or what is too long to be one, is a token that nobody has."""
+    """The token as sent. Another scheme or an overlong token yields "", which matches no account."""
     sent = next((value for name, value in headers if name.lower() == "authorization"), None)
     if sent is None:
         return None

@@ -1,4 +1,4 @@
-"""A route with its operation: what comes in as text becomes forms, what comes back becomes JSON."""
+"""The router, and endpoints: they parse queries and bodies, call the operation, and encode the response."""
 
 import asyncio
 import re
@@ -22,29 +22,28 @@ from ade.server.request_body import RequestLimits, check_media_type, read_json
 from ade.server.routing import API, WIDE, ETagUse, Route
 from ade.server.wire_format import CodecPlan, body_plan_of, plan_of
 
-# Which route a path and a method mean.
-
-
 E = TypeVar("E")
-_LONGEST_VALUE = 500  # no name is longer, and all of it written with % fits into an address
+_LONGEST_VALUE = 500  # no name is longer, and it fits into a URL when percent-encoded
 _PLACE_ROUTER = re.compile(r"\{(\w+)\}")
 _UNFIT = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class PathRoutes(NamedTuple, Generic[E]):
-    """All methods of one path."""
+    """The endpoints of one path, by method."""
 
     pattern: re.Pattern[str]
     endpoints: dict[str, E]
 
 
 class RouteMatch(NamedTuple, Generic[E]):
+    """The endpoint for a request and its path parameters."""
+
     endpoint: E
-    values: tuple[str, ...]  # of the parameters in the path
+    values: tuple[str, ...]  # of the path parameters
 
 
 class MethodNotAllowed(Exception):
-    """The path is known, the method is not."""
+    """The path exists, but not with this method."""
 
     def __init__(self, methods: Sequence[str]) -> None:
         self.problem = problem_of_status(405, allow=tuple(methods))
@@ -52,7 +51,7 @@ class MethodNotAllowed(Exception):
 
 
 class Router(Generic[E]):
-    """Paths without parameters are looked up, the others tried in the order of the table."""
+    """Finds endpoints: plain paths by lookup, paths with parameters in the order of the table."""
 
     def __init__(self, endpoints: Iterable[tuple[Route, E]]) -> None:
         self._plain: dict[str, dict[str, E]] = {}
@@ -67,7 +66,7 @@ class Router(Generic[E]):
                 self._ways.setdefault(_room(path), []).append(PathRoutes(_pattern(path), methods))
 
     def find(self, method: str, path: str) -> RouteMatch[E]:
-        """Raises RequestRefused (404, 400) and NotAllowed."""
+        """Return the endpoint. Raises RequestRefused (404, 400) and MethodNotAllowed."""
         plain = self._plain.get(path)
         if plain is not None:
             return RouteMatch(_of_method(plain, method), ())
@@ -86,13 +85,13 @@ def _of_method(endpoints: dict[str, E], method: str) -> E:
 
 
 def _room(path: str) -> str:
-    """What parts the table: `tasks` of `/api/v1/tasks/...`, `problems` of `/problems/...`."""
+    """The first path segment, by which the table is divided: `tasks` of `/api/v1/tasks/...`."""
     inside = path.removeprefix(f"{API}/")
     return inside.lstrip("/").partition("/")[0]
 
 
 def _ends_wide(path: str) -> bool:
-    """Such a path fits whatever begins like it, so it is tried last."""
+    """Whether the path ends with a parameter that matches slashes; such a path is tried last."""
     return path.endswith(tuple(f"{{{name}}}" for name in WIDE))
 
 
@@ -105,7 +104,7 @@ def _pattern(path: str) -> re.Pattern[str]:
 
 
 def _value(text: str) -> str:
-    """A value as it was meant. Raises RequestRefused (400)."""
+    """Decode a path parameter. Raises RequestRefused (400)."""
     if "%" in text:
         try:
             text = unquote_to_bytes(text).decode()
@@ -118,17 +117,14 @@ def _value(text: str) -> str:
     return text
 
 
-# What is wrong with a form, in words for people: which field, what it may be, and what was known instead.
-
-
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _PLACE = re.compile(r"\$\.?")
 _MOST_NAMED = 40
-_LONGEST_PLACE = 200  # characters; what somebody sends is not said again at any length
+_LONGEST_PLACE = 200  # characters, because the text comes from the client
 
 
 def validation_message(error: msgspec.ValidationError, plan: CodecPlan) -> tuple[str, str]:
-    """(where, what): `priority`, `tasks[3].queue` or nothing, and a sentence."""
+    """Return the field, such as `priority` or `tasks[3].queue` or "", and an error message."""
     reason, _, place = str(error).partition(" - at `")
     where = _PLACE.sub("", place.removesuffix("`"), count=1)[:_LONGEST_PLACE]
     unknown = _UNKNOWN.fullmatch(reason)
@@ -167,7 +163,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Endpoint:
-    """Made once at the start for every route."""
+    """A route with its operation and its codecs, created once at startup."""
 
     def __init__(self, route: Route) -> None:
         self.route = route
@@ -183,7 +179,7 @@ class Endpoint:
         self._address = address_of(route)
 
     def read_query(self, pairs: Sequence[tuple[str, str]]) -> Struct | None:
-        """Raises RequestRefused (400)."""
+        """Parse the query. Raises RequestRefused (400)."""
         given: dict[str, Any] = {}
         for name, value in pairs:
             if name in self._lists:
@@ -206,7 +202,10 @@ class Endpoint:
         return made
 
     async def read_body(self, request: HttpRequest, limits: RequestLimits) -> tuple[bytes, Struct | None]:
-        """The bytes, for who must recognise them, and the form. Raises RequestRefused (400, 413, 415, 422)."""
+        """Return the raw bytes, for the idempotency fingerprint, and the parsed body.
+
+        Raises RequestRefused (400, 413, 415, 422).
+        """
         raw = await request.body(limits)
         if self._body is None:
             if raw.strip() not in (b"", b"{}"):  # many libraries send an empty object
@@ -218,7 +217,7 @@ class Endpoint:
         try:
             if len(raw) <= _LARGE_BODY:
                 return raw, _made(self._body, read_json(raw, limits), is_strict=True)
-            given = await asyncio.to_thread(read_json, raw, limits)  # all others go on meanwhile
+            given = await asyncio.to_thread(read_json, raw, limits)  # so that other requests continue
             return raw, _made(self._body, given, is_strict=True)
         except _InvalidRequest as unfit:
             raise refused_fields({unfit.at: unfit.reason}) from None
@@ -239,7 +238,7 @@ class Endpoint:
         return await self.operation(services, request, *values, **forms)
 
     def response(self, answer: Any) -> HttpResponse:
-        """What is sent for an answer; its ETag with it."""
+        """Return the HTTP response for a result, with its ETag and Location."""
         if answer is None:
             return HttpResponse(204, media_type=None)
         if isinstance(answer, RawContent):
@@ -269,12 +268,12 @@ def _made(plan: CodecPlan, given: Any, *, is_strict: bool) -> Any:
         return plan.back(msgspec.convert(given, plan.wire, strict=is_strict))
     except msgspec.ValidationError as error:
         raise _InvalidRequest(*validation_message(error, plan)) from None
-    except ValueError as error:  # a time that is none
+    except ValueError as error:  # an invalid time
         raise _InvalidRequest("", str(error)) from None
 
 
 def _lists_of(plan: CodecPlan) -> frozenset[str]:
-    """Names of parameters that may come more than once, or with commas."""
+    """The names of parameters that accept several values, repeated or separated by commas."""
     wakeups = {field.name: field.type for field in msgspec.structs.fields(plan.wire)}
     return frozenset(name for name, kind in wakeups.items() if _is_list(kind))
 

@@ -1,9 +1,9 @@
-"""Entity tags and preconditions (RFC 9110, 8.8 and 13): nobody writes over what he has not seen.
+"""Entity tags and preconditions (RFC 9110, 8.8 and 13), and the `Prefer` header (RFC 7240).
 
-Records with a version have it as a strong tag, `"12"`; lists and figures have a weak one of their content. How to wire
-it: a GET sends `ETag` and answers 304 if `is_not_modified`; a write calls `check_write` with what it has read, and then
-commits guarded by that same version, so that nothing slips in between: a StaleWrite of a request that gave If-Match is
-answered as `stale_precondition`.
+A record with a version has it as a strong tag, `"12"`. Lists and statistics have a weak tag of their content. A GET
+sends `ETag` and returns 304 if `is_not_modified`. A write calls `check_write` with the version it read, and then
+commits guarded by that same version, so no concurrent write is lost. If a request with If-Match gets a StaleWrite, it
+returns 412.
 """
 
 import hashlib
@@ -19,6 +19,8 @@ _LONGEST_HEADER, _MOST_TAGS = 4_096, 100
 
 
 class EntityTag(Struct, frozen=True):
+    """One entity tag, strong or weak."""
+
     value: str
     is_weak: bool = False
 
@@ -26,16 +28,16 @@ class EntityTag(Struct, frozen=True):
         return f'{"W/" if self.is_weak else ""}"{self.value}"'
 
     def is_same(self, other: "EntityTag") -> bool:
-        """The strong comparison: byte for byte the same thing."""
+        """Strong comparison: byte for byte the same."""
         return not self.is_weak and not other.is_weak and self.value == other.value
 
     def is_alike(self, other: "EntityTag") -> bool:
-        """The weak comparison: as good as the same, to be shown."""
+        """Weak comparison: equivalent for display."""
         return self.value == other.value
 
 
 class AnyTag(Struct, frozen=True):
-    """`*`: whatever there is."""
+    """`*`: matches any version."""
 
 
 ANY = AnyTag()
@@ -43,15 +45,17 @@ Tags = Sequence[EntityTag] | AnyTag
 
 
 def tag_of_version(version: int) -> EntityTag:
+    """Return the strong tag of a record version."""
     return EntityTag(str(version))
 
 
 def tag_of_content(content: bytes) -> EntityTag:
+    """Return the weak tag of a response body."""
     return EntityTag(hashlib.sha256(content).hexdigest()[:24], is_weak=True)
 
 
 def read_tags(header: str, name: str = "If-Match") -> Tags:
-    """All tags of a header. Raises RequestRefused (400) for what is none."""
+    """Return the tags of a header. Raises RequestRefused (400) for an invalid header."""
     text = header.strip(" \t")
     if text == "*":
         return ANY
@@ -59,7 +63,7 @@ def read_tags(header: str, name: str = "If-Match") -> Tags:
     at = 0
     while len(text) <= _LONGEST_HEADER and at < len(text) and (match := _TAG.match(text, at)):
         at = match.end()
-        if match[2] is not None:  # lists may have empty places
+        if match[2] is not None:  # RFC 9110 allows empty list elements
             tags.append(EntityTag(match[2], is_weak=match[1] is not None))
     if at < len(text) or not tags or len(tags) > _MOST_TAGS:
         raise RequestRefused(
@@ -71,10 +75,10 @@ def read_tags(header: str, name: str = "If-Match") -> Tags:
 def check_write(
     current: int | None, *, if_match: str | None = None, if_none_match: str | None = None, is_required: bool = False
 ) -> None:
-    """Whether this record, of this version or not there (None), is the one that is meant.
+    """Check the preconditions of a write against the current version; None means there is no such record.
 
-    Raises RequestRefused: 428 if the request must say which and does not, 412 if it is another. A record that must
-    exist and does not is a 404 before this, unless the request has said that it does.
+    Raises RequestRefused: 428 if a required precondition is missing, 412 if it does not match. A missing record returns
+    404 before this check, unless the request has a precondition.
     """
     if if_match is None and if_none_match is None and is_required:
         raise RequestRefused(HttpFault.PRECONDITION_REQUIRED)
@@ -86,6 +90,7 @@ def check_write(
 
 
 def stale_precondition(current: int | None) -> RequestRefused:
+    """Return the 412 rejection for a record that now has this version."""
     if current is None:
         return RequestRefused(HttpFault.PRECONDITION_FAILED, "there is no such record, or not any more")
     tag = str(tag_of_version(current))
@@ -95,7 +100,7 @@ def stale_precondition(current: int | None) -> RequestRefused:
 
 
 def is_not_modified(tag: EntityTag, if_none_match: str | None) -> bool:
-    """Whether a GET or HEAD may be answered with 304 and no body."""
+    """Return whether a GET or HEAD can return 304 without a body."""
     return if_none_match is not None and _is_known(read_tags(if_none_match, "If-None-Match"), tag)
 
 
@@ -109,16 +114,13 @@ def _is_known(known: Tags, tag: EntityTag) -> bool:
     return isinstance(known, AnyTag) or any(each.is_alike(tag) for each in known)
 
 
-# `Prefer: wait=30, respond-async` (RFC 7240): how long somebody likes to wait for an answer.
-#
-# How it is used: `preference = read_prefer(", ".join(all Prefer headers))`; a route that can wait does so for
-# `wait_s` seconds, sends `Preference-Applied` if there is `applied`, and `Vary: Prefer`. `?wait=30` is read by
-# `read_wait`, which is strict, because a parameter is no wish.
+# `Prefer: wait=30, respond-async`: how long the caller prefers to wait for the result. A route that can wait does so
+# for `wait_s` seconds and sends `Preference-Applied`. `?wait=30` is parsed strictly: a parameter is not a preference.
 
 
 LONGEST_WAIT_S = 60
 _LONGEST_HEADER_PREFER = 2_000
-# No part of these is ever tried in two ways, so that no header takes long.
+# Possessive quantifiers prevent backtracking, so that no header takes long to parse.
 _TOKEN, _SPACE = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++", r"[ \t]*+"
 _VALUE = rf'(?:{_TOKEN}|"(?:[^"\\]|\\.)*+")'
 _PARAMETER = rf"(?:{_TOKEN}{_SPACE}(?:={_SPACE}{_VALUE}{_SPACE})?)?"
@@ -130,18 +132,20 @@ _SECONDS = re.compile(r"\d{1,9}", re.ASCII)
 
 
 class Preference(Struct, frozen=True, kw_only=True):
+    """The preferences in a `Prefer` header that ADE supports."""
+
     wait_s: int | None = None  # never more than LONGEST_WAIT_S
-    is_async: bool = False  # answer at once that it was accepted
+    is_async: bool = False  # return immediately, before the result
 
     @property
     def applied(self) -> str | None:
-        """The value of Preference-Applied: what is really done."""
+        """The value of Preference-Applied: the preferences that the server follows."""
         wait = () if self.wait_s is None else (f"wait={self.wait_s}",)
         return ", ".join((*wait, *(("respond-async",) if self.is_async else ()))) or None
 
 
 def read_prefer(header: str | None, *, longest_s: int = LONGEST_WAIT_S) -> Preference:
-    """What of it is understood; the rest is left aside, as the standard demands. The first of a name counts."""
+    """Parse the header. Unknown preferences are ignored, as the RFC requires. The first of a name counts."""
     named: dict[str, str] = {}
     at, text = 0, (header or "")[:_LONGEST_HEADER_PREFER]
     while at < len(text) and (match := _PREFERENCE.match(text, at)):
@@ -154,7 +158,7 @@ def read_prefer(header: str | None, *, longest_s: int = LONGEST_WAIT_S) -> Prefe
 
 
 def read_wait(parameter: str, *, longest_s: int = LONGEST_WAIT_S) -> int:
-    """The seconds of `?wait=`. Raises RequestRefused (400)."""
+    """Return the seconds in `?wait=`. Raises RequestRefused (400)."""
     if _SECONDS.fullmatch(parameter) and int(parameter) <= longest_s:
         return int(parameter)
     raise RequestRefused(HttpFault.BAD_REQUEST, f"wait is a whole number of seconds from 0 to {longest_s}")

@@ -1,4 +1,4 @@
-"""What was looked at, and what deserves attention: for `ade doctor` and for the health of a server."""
+"""Health checks and their findings, for `ade doctor`, `/readyz`, and `GET /api/v1/health`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,7 +17,7 @@ from ade.tasks.overview import Overview, overview
 from ade.tasks.reasons import short_span
 from ade.worker.views import WorkersLiveness, WorkerView, view_workers
 
-FAR_BEHIND = 10_000  # events a reader of the log may be behind before that is a warning
+FAR_BEHIND = 10_000  # a log reader that is more events behind is a warning
 LONG_WAIT_MS = 60_000
 _ALIVE = frozenset({WorkersLiveness.WORKING, WorkersLiveness.DRAINING})
 
@@ -40,18 +40,22 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 def ok(check: str, sentence: str, advice: str | None = None) -> Finding:
+    """Return a finding that nothing is wrong."""
     return Finding(check=check, verdict=FindingsVerdict.OK, sentence=sentence, advice=advice)
 
 
 def warning(check: str, sentence: str, advice: str | None = None) -> Finding:
+    """Return a finding that deserves attention."""
     return Finding(check=check, verdict=FindingsVerdict.WARNING, sentence=sentence, advice=advice)
 
 
 def problem(check: str, sentence: str, advice: str | None = None) -> Finding:
+    """Return a finding that something is wrong."""
     return Finding(check=check, verdict=FindingsVerdict.PROBLEM, sentence=sentence, advice=advice)
 
 
 async def of_store(stores: Stores, *, thorough: bool = True) -> AsyncIterator[Finding]:
+    """Yield findings about the store itself."""
     health = await stores.maintenance.health(thorough=thorough)
     facts = ", ".join(f"{name} {value}" for name, value in health.facts.items())
     damaged = health.facts.get("quick_check", "ok") != "ok"
@@ -61,6 +65,7 @@ async def of_store(stores: Stores, *, thorough: bool = True) -> AsyncIterator[Fi
 
 
 async def of_invariants(stores: Stores) -> AsyncIterator[Finding]:
+    """Yield a problem for each violated invariant. Reads the whole store."""
     broken = await stores.maintenance.check_invariants()
     for sentence in broken:
         yield problem("invariants", sentence)
@@ -69,11 +74,13 @@ async def of_invariants(stores: Stores) -> AsyncIterator[Finding]:
 
 
 async def of_workers(stores: Stores) -> AsyncIterator[Finding]:
+    """Yield findings about the workers."""
     for finding in workers_findings(await overview(stores)):
         yield finding
 
 
 def workers_findings(seen: Overview) -> list[Finding]:
+    """Return a finding for each stuck or lost worker, and for pending tasks without a worker."""
     found = []
     alive = [worker for worker in seen.workers if worker.liveness in _ALIVE]
     for worker in seen.workers:
@@ -91,11 +98,13 @@ def workers_findings(seen: Overview) -> list[Finding]:
 
 
 async def of_queues(stores: Stores) -> AsyncIterator[Finding]:
+    """Yield findings about the queues."""
     for finding in queues_findings(await overview(stores)):
         yield finding
 
 
 def queues_findings(seen: Overview) -> list[Finding]:
+    """Return findings about paused queues, long waits, and dead letters."""
     found = []
     for queue in seen.queues:
         waits = queue.oldest_ready_ms or 0
@@ -110,6 +119,7 @@ def queues_findings(seen: Overview) -> list[Finding]:
 
 
 async def of_readers(stores: Stores, lag: Lag) -> AsyncIterator[Finding]:
+    """Yield a warning for each reader of the event log that is far behind."""
     behind = {
         name: await lag(stores.events, seq, FAR_BEHIND + 1) for name, seq in (await stores.events.cursors()).items()
     }
@@ -122,13 +132,11 @@ async def of_readers(stores: Stores, lag: Lag) -> AsyncIterator[Finding]:
 
 
 def counted(count: int) -> str:
+    """Return the count as text, capped at FAR_BEHIND."""
     return str(count) if count <= FAR_BEHIND else f"more than {FAR_BEHIND}"
 
 
-# Whether a server can do its work, for probes; and how everything is, for people who operate it.
-
-
-_LATE_MS = 60_000  # a duty that nobody has taken for so long after it was due is not done
+_LATE_MS = 60_000  # a maintenance job that is overdue for longer is reported
 
 
 class Readiness(Struct, frozen=True, kw_only=True):
@@ -162,8 +170,11 @@ class HealthReport(Struct, frozen=True, kw_only=True):
 async def readiness(
     stores: Stores | None, *, timeout_s: float, is_own: Callable[[Worker], bool] = lambda worker: False
 ) -> Readiness:
-    """A cheap read with a time limit. `stores` is None before the store is open, which includes its migrations;
-    `is_own` tells the workers in this process, whose loops must go round."""
+    """Check readiness with a cheap read and a time limit.
+
+    `stores` is None before the store is open, which includes its migrations. `is_own` selects the workers of this
+    process, whose loops must be running.
+    """
     if stores is None:
         return Readiness(is_ready=False, checks={"store": "not open yet", "migrations": "not done yet"})
     checks = {"store": "ok", "migrations": "ok", "loops": "ok"}
@@ -182,9 +193,9 @@ async def readiness(
 
 
 async def health(stores: Stores, lag: Lag, *, timeout_s: float) -> HealthReport:
-    """What `ade doctor` looks at, but for what takes longer the more there is: invariants and the audit copy.
+    """Run the checks of `ade doctor`, except the slow ones: invariants and the whole audit chain.
 
-    Raises StoreUnavailable and the like; what takes longer than `timeout_s` is told as a problem.
+    Raises StoreUnavailable and other store errors. A check that exceeds `timeout_s` is reported as a problem.
     """
     findings: list[Finding] = []
     facts: dict[str, object] = {}
@@ -234,10 +245,8 @@ async def _of_duties(jobs: dict[str, int]) -> AsyncIterator[Finding]:
         yield ok("duties", f"{len(jobs)} are being done" if jobs else "none was done yet")
 
 
-# How the audit copy is, as far as its end tells: walking the whole chain takes its time.
-
-
 async def of_audit(log: EventLog, place: AuditLocation) -> Finding:
+    """Return a finding about the end of the audit copy; verifying the whole chain would take too long."""
     reached = (await log.cursors()).get(CURSOR, 0)
     if not place.exists():
         if reached:
@@ -252,9 +261,6 @@ async def of_audit(log: EventLog, place: AuditLocation) -> Finding:
     except (AuditBroken, StoreError) as error:
         return problem("audit", error.detail, "see `ade audit verify`")
     return ok("audit", f"its end holds, {counted(behind)} behind", "`ade audit verify` walks all of it")
-
-
-# What a server says about itself.
 
 
 class ServingLiveness(Struct, frozen=True, kw_only=True):

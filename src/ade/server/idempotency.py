@@ -1,6 +1,6 @@
-"""Idempotency-Key: a request that is sent twice is carried out once, and answered twice in the same way.
+"""Idempotency-Key rules: a request that is sent twice is executed once and gets the same response twice.
 
-The rules alone; `ade.server.pipeline` keeps what they speak of, and says how to wire it.
+This module contains only the rules. `ade.server.pipeline` stores the requests and responses.
 """
 
 import hashlib
@@ -13,10 +13,10 @@ from msgspec import Struct
 from ade.server.problems import HttpFault, RequestRefused, error_of_refusal
 
 RETENTION_MS = 24 * 3_600_000
-RUNS_MS = 120_000  # who has not answered by then is presumed dead, unless he says that it still runs
+RUNS_MS = 120_000  # a server that has not responded or renewed by then is presumed dead
 MOST_BODY = 64 * 1024
-MOST_TASK_KEY = 500  # characters, as of every key of a task
-OF_OTHERS = ("account:", "http:", "schedule/", "turn:")  # how keys begin that accounts, schedules and turns have
+MOST_TASK_KEY = 500  # characters, as for every task key
+OF_OTHERS = ("account:", "http:", "schedule/", "turn:")  # reserved key prefixes
 STORED_HEADERS = frozenset({"content-type", "etag", "location", "preference-applied"})
 _BARE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,255}")
 _QUOTED = re.compile(r'"([\x20-\x21\x23-\x5b\x5d-\x7e]{1,255})"')
@@ -24,7 +24,7 @@ _FIRST_REFUSAL = 400
 
 
 class StoredResponse(Struct, frozen=True, kw_only=True):
-    """An answer to be given again. Without a body: it was too large to be kept."""
+    """A response to send again. None as body: it was too large to store."""
 
     status: int
     headers: Mapping[str, str] = {}
@@ -32,10 +32,10 @@ class StoredResponse(Struct, frozen=True, kw_only=True):
 
 
 class StoredRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of a request with a key: that it runs, or how it was answered."""
+    """The stored state of a request with a key: still running, or its response."""
 
     fingerprint: str
-    holder: str  # who carries it out; only he may say how it was answered
+    holder: str  # the server that executes it; only the holder can store the response
     begun_at: int
     runs_until: int  # steady time
     answer: StoredResponse | None = None
@@ -47,17 +47,19 @@ class StoredRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class KeyStanding(StrEnum):
-    __hash__ = str.__hash__  # an Enum's own is a Python function
+    """The state of an Idempotency-Key when a request with it arrives."""
 
-    FIRST = auto()  # nobody has asked this before: carry it out
-    ABANDONED = auto()  # whoever carried it out has not come back: carry it out, it may be for the second time
-    REPEAT = auto()  # answer as the first time
+    __hash__ = str.__hash__  # faster: Enum.__hash__ is a Python function
+
+    FIRST = auto()  # a new key: execute the request
+    ABANDONED = auto()  # the server that executed it is gone: execute it, possibly a second time
+    REPEAT = auto()  # return the stored response
     RUNNING = auto()  # 409
     OTHER = auto()  # 422: the key was used for another request
 
 
 def read_key(header: str) -> str:
-    """The key, bare or as a structured string: `8e03978e-...` or `"8e03978e-..."`. Raises RequestRefused (400)."""
+    """Return the key, sent bare (`8e03978e-...`) or as a quoted string. Raises RequestRefused (400)."""
     text = header.strip(" \t")
     if quoted := _QUOTED.fullmatch(text):
         return quoted[1]
@@ -71,25 +73,27 @@ def read_key(header: str) -> str:
 
 
 def fingerprint(method: str, target: str, body: bytes, if_match: str | None = None) -> str:
-    """The same for requests that ask for the same. `target` is the path with its query, as it was sent."""
+    """Return a hash that is equal for equal requests. `target` is the path and query as sent."""
     parts = [text.encode("utf-8", "surrogatepass") for text in (method.upper(), target, if_match or "")]
     head = b"".join(len(part).to_bytes(8) + part for part in parts)
     return hashlib.sha256(head + body).hexdigest()
 
 
 def place_of(account: str, key: str) -> str:
-    """Under which id it is kept: keys of one account say nothing about those of another."""
+    """Return the document ID for a key. It includes the account, so accounts cannot see each other's keys."""
     return hashlib.sha256(f"{account}\n{key}".encode()).hexdigest()
 
 
 def task_key(account: str, key: str) -> str:
-    """The idempotency key of a task that such a request makes, so that not even a second time makes a second one."""
+    """Return the idempotency key for a task that such a request enqueues, so a rerun creates no second task."""
     return f"http:{place_of(account, key)}"
 
 
 def own_task_key(account: str, key: str) -> str:
-    """The idempotency key that an account has given its task, made its own: nobody can use it up for another account,
-    for a schedule or for a turn of a conversation. What is no key stays as it is, and is refused."""
+    """Scope a caller's task key to its account, so it cannot collide with other accounts, schedules, or turns.
+
+    An invalid key is returned unchanged and rejected later.
+    """
     if not 0 < len(key) <= MOST_TASK_KEY or not key.isprintable():
         return key
     own = f"account:{account}:{key}"
@@ -97,38 +101,38 @@ def own_task_key(account: str, key: str) -> str:
 
 
 def standing(kept: StoredRequest | None, wanted: str, *, steady: int) -> KeyStanding:
-    """The whole table. What was asked is compared first: a key belongs to one request for as long as it is kept."""
+    """Return the state of a key. The fingerprint is compared first: a key belongs to one request."""
     if kept is None:
         return KeyStanding.FIRST
     if kept.fingerprint != wanted:
         return KeyStanding.OTHER
     if kept.answer is not None:
         return KeyStanding.REPEAT
-    # An end further away than any can be is from before the machine was started anew.
+    # An end further away than RUNS_MS dates from before a reboot, which resets the steady clock.
     return KeyStanding.RUNNING if steady < kept.runs_until <= steady + RUNS_MS else KeyStanding.ABANDONED
 
 
 def refusal(state: KeyStanding) -> RequestRefused:
-    """What to answer to who must not go on."""
+    """Return the rejection for a request that must not be executed."""
     if state is KeyStanding.OTHER:
         return RequestRefused(HttpFault.IDEMPOTENCY_CONFLICT)
     return RequestRefused(HttpFault.REQUEST_IN_PROGRESS, retry_after=1)
 
 
 def is_storable(status: int) -> bool:
-    """Whether something was done. A refusal has changed nothing and may not come again, so its key is free again."""
+    """Return whether to store the response. A rejected request changed nothing, so its key is free again."""
     return status < _FIRST_REFUSAL
 
 
 def stored_response(answer: StoredResponse) -> StoredResponse:
-    """As much of an answer as is kept."""
+    """Return the part of a response that is stored."""
     headers = {name.lower(): value for name, value in answer.headers.items() if name.lower() in STORED_HEADERS}
     is_small = answer.body is not None and len(answer.body) <= MOST_BODY
     return StoredResponse(status=answer.status, headers=headers, body=answer.body if is_small else None)
 
 
 def again(answer: StoredResponse) -> StoredResponse:
-    """What a repeated request is answered. Raises RequestRefused (409) when the body was too large to be kept."""
+    """Return the response to a repeated request. Raises RequestRefused (409) if its body was too large to store."""
     if answer.body is None:
         where = {"location": answer.headers["location"]} if "location" in answer.headers else {}
         raise RequestRefused(HttpFault.ANSWER_NOT_KEPT, first_status=answer.status, **where)

@@ -1,4 +1,4 @@
-"""The connection of a client: bounds what uvicorn leaves unbounded, before anybody knows who asks."""
+"""The uvicorn server: its socket, its graceful shutdown, and the limits on each client connection."""
 
 import asyncio
 import os
@@ -19,22 +19,25 @@ _REASONS = {400: "Bad Request", 431: "Request Header Fields Too Large"}
 
 
 class LimitedConnection(HttpToolsProtocol):
-    """Whatever grows or takes without end is cut off, and what is no HTTP is answered with a problem."""
+    """A uvicorn connection with limits on size and time, which uvicorn lacks.
+
+    Invalid HTTP gets a problem response.
+    """
 
     head_bytes = 131_072  # of the request line and all headers
     head_s = 20.0  # from the first byte of a connection, or of a request, to the end of its headers
-    rest_s = 20.0  # for the rest of a body whose request was answered, so that the answer can be read
-    taken_s = 60.0  # in which a client must take at least something of what waits for it
-    most = 60_000  # connections of one server; fewer where it may have fewer files open
-    most_in_line = 250  # requests that were sent before the answer to the first
+    rest_s = 20.0  # for the rest of a body after the response, so that the client reads the response
+    taken_s = 60.0  # a client must read some of its pending response in this time
+    most = 60_000  # connections per server; fewer if the open file limit is lower
+    most_in_line = 250  # pipelined requests
 
     _head_read = 0
     _is_in_head = True
-    _turn = 0  # heads that have ended
+    _turn = 0  # completed request heads
     _hurry: asyncio.TimerHandle | None = None
     _watch: asyncio.TimerHandle | None = None
-    _waiting = 0  # bytes that were still to be taken when somebody last looked
-    _first: RequestResponseCycle | None = None  # in line: the one that is answered, or was
+    _waiting = 0  # bytes in the write buffer at the last check
+    _first: RequestResponseCycle | None = None  # the pipelined request that is being answered, or was last
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
@@ -49,17 +52,17 @@ class LimitedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
         self.pipeline.clear()
         answering = self._answering()
-        if answering is not None:  # who is told otherwise is the last in line
+        if answering is not None:  # uvicorn notifies only the last pipelined request
             answering.disconnected = True
             answering.message_event.set()
 
     def data_received(self, data: bytes) -> None:
-        if self._is_in_head and self._hurry is None:  # also for an empty line, which begins no message
+        if self._is_in_head and self._hurry is None:  # also for an empty line, which does not start a message
             self._begin(self.head_s)
         turn, was_in_head = self._turn, self._is_in_head
         super().data_received(data)
         if self._turn != turn or not was_in_head:
-            self._head_read = 0  # a head or a body ended in it; what of it was the next head's is not worth knowing
+            self._head_read = 0  # a head or body ended in this data; the start of the next head is not counted
         elif self._is_in_head:
             self._head_read += len(data)
             if self._head_read > self.head_bytes:
@@ -71,23 +74,23 @@ class LimitedConnection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Trailers are no headers: they come after the request was judged, and nothing would bound them."""
+        """Ignore trailers: they arrive after the request was checked, and have no limit."""
         if self._is_in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= self.most_in_line:
-            raise ValueError("too many requests in line")  # nothing more of what has come is read
+            raise ValueError("too many requests in line")  # stops the parser
         self._is_in_head = False
         self._turn += 1
         self._stop_hurry()
         if not self.url.startswith(b"/"):
-            self.scope["ade.target"] = self.url  # type: ignore[typeddict-unknown-key] # its host is left out of the path
+            self.scope["ade.target"] = self.url  # type: ignore[typeddict-unknown-key] # uvicorn drops its host
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._is_in_head = True
-        if self._hurry is not None:  # the rest of a body: what comes next is a head
+        if self._hurry is not None:  # the rest of a body ended; a head comes next
             self._stop_hurry()
             self._begin(self.head_s)
         super().on_message_complete()
@@ -109,7 +112,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         self._stop_watch()
-        if self.transport.is_closing():  # what is left may be little, but it must be taken as well
+        if self.transport.is_closing():  # the client must also read the last bytes
             self._begin_watch()
         super().resume_writing()
 
@@ -129,14 +132,14 @@ class LimitedConnection(HttpToolsProtocol):
             self._hurry = None
 
     def _too_slow(self) -> None:
-        """Who says nothing is not told anything either."""
+        """Close without a response: the client has not sent a complete request."""
         self._hurry = None
         if not self.transport.is_closing():
             self.transport.close()
             self._begin_watch()
 
     def _begin_watch(self) -> None:
-        """Who takes nothing of what waits for him must not keep it here for ever, though the connection be closed."""
+        """Abort if the client stops reading, so that pending data is not kept indefinitely, even after close."""
         self._stop_watch()
         self._waiting = self.transport.get_write_buffer_size()
         if self._waiting:
@@ -160,7 +163,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._stop_hurry()
         if not self.transport.is_closing():
             answering = self._answering()
-            if answering is None or not answering.response_started:  # never in the middle of an answer
+            if answering is None or not answering.response_started:  # never in the middle of a response
                 self._tell(problem)
             self.transport.close()
             self._begin_watch()
@@ -175,25 +178,24 @@ class LimitedConnection(HttpToolsProtocol):
         self.transport.write(head.encode() + body)
 
 
-# The server: uvicorn, stopped by an event and not by signals, which are for the whole process.
-
-
 _BACKLOG = 2_048
-_LEAST_SPARED, _MOST_SPARED = 64, 2_000  # files that are for the store, the log and other programs
+_LEAST_SPARED, _MOST_SPARED = 64, 2_000  # open files reserved for the store, the log, and subprocesses
 _KEEP_ALIVE_S = 30
-_LAST_S = 2.0  # for requests that had to be cancelled
+_LAST_S = 2.0  # for cancelled requests to clean up
 
 
 class _Server(uvicorn.Server):
+    """Uvicorn without signal handlers: an event stops it, because signals concern the whole process."""
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that takes connections from now on. Raises AddressInUse."""
+    """Return a listening socket. Raises AddressInUse."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named because asyncio sends small packets at once only then: 40 ms for each answer otherwise.
+    # asyncio sets TCP_NODELAY only if the protocol is named; without it, each response takes 40 ms longer.
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -207,7 +209,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def most_connections() -> int:
-    """What is left of the files that this process may have open: strangers must not take all of them."""
+    """Return the connection limit: the open file limit minus a reserve that clients cannot use up."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return LimitedConnection.most
@@ -219,15 +221,17 @@ def most_connections() -> int:
 async def serving(
     app: HttpApp, listening: socket.socket, stopping: asyncio.Event, grace_s: float, hurry: asyncio.Event
 ) -> AsyncIterator[None]:
-    """Answer for as long as the block lasts; then `stopping` is set, and what is being answered gets its time, unless
-    there is a `hurry`."""
+    """Serve for as long as the block lasts.
+
+    Then set `stopping` and let requests in progress finish within the grace period, or abort them if `hurry` is set.
+    """
     config = uvicorn.Config(
         app,
         http=type("BoundedConnection", (LimitedConnection,), {"most": most_connections()}),
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level="error",  # what strangers send that is no HTTP would fill the log, without end and not as events
+        log_level="error",  # invalid HTTP from anyone would fill the log
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -244,14 +248,14 @@ async def serving(
         hurrying = asyncio.create_task(_hang_up(server, hurry), name="ade-http-hurry")
         try:
             await running
-            if server.server_state.tasks:  # cancelled: what they have begun is given back while the store is open
+            if server.server_state.tasks:  # cancelled: let them clean up while the store is open
                 await asyncio.wait(server.server_state.tasks, timeout=_LAST_S)
         finally:
             hurrying.cancel()
 
 
 async def _hang_up(server: uvicorn.Server, hurry: asyncio.Event) -> None:
-    """On everybody who is still there, once nobody wants to wait for them."""
+    """Abort all connections when `hurry` is set."""
     await hurry.wait()
     server.force_exit = True
     for connection in list(server.server_state.connections):

@@ -15,31 +15,29 @@ from ade.server.routes import ROUTES, SECTIONS
 from ade.server.routing import AuthLevel, ETagUse, Route, TrafficClass
 from ade.server.wire_format import CodecPlan, body_plan_of, plan_of
 
-# Responses in the OpenAPI document: statuses, headers and problems of each operation.
-
-
 Ref = Callable[[CodecPlan], dict[str, str]]
 SCHEMA = "#/components/schemas/{name}"
 _EVENT_STREAM = "text/event-stream"
-_ALWAYS = frozenset({400, 413, 414, 421, 431, 500, 503})  # whatever is asked
-_TIMES = frozenset({429, 503})  # told with Retry-After
+_ALWAYS = frozenset({400, 413, 414, 421, 431, 500, 503})  # possible for every operation
+_TIMES = frozenset({429, 503})  # have Retry-After
 
 
 def success_status(route: Route, answer: Any) -> int:
-    """201 where something new has an address of its own from then on."""
+    """Return the success status: 201 for a new object with a URL, 204 without a result, else 200."""
     if answer is None:
         return 204
     return 201 if route.method == "POST" and route.mutates and route.operation.startswith("create_") else 200
 
 
 def address_of(route: Route) -> str | None:
-    """Where one finds again what this route has made, up to its id; None where there is no such address."""
+    """Return the URL of a created object, up to its ID, or None if it has no URL."""
     wanted = f"{route.shape}/{{}}"
     is_there = any(each.method == "GET" and each.shape == wanted for each in ROUTES)
     return f"{route.path}/" if is_there and route.operation.startswith("create_") else None
 
 
 def responses_of(route: Route, shape: OperationSignature, ref: Ref) -> dict[str, Any]:
+    """Return the OpenAPI responses of an operation."""
     found: dict[str, Any] = {str(success_status(route, shape.answer)): _success(route, shape, ref)}
     if route.method == "GET" and route.tag is not ETagUse.NONE:
         found["304"] = {
@@ -151,6 +149,7 @@ PROBLEM: dict[str, Any] = {
 
 
 def problem_responses(statuses: set[int]) -> dict[str, Any]:
+    """Return the shared OpenAPI responses for these error statuses."""
     return {f"Problem{status}": _problem_response(status) for status in sorted(statuses)}
 
 
@@ -182,11 +181,12 @@ _LONGEST_PART = 500
 
 @cache
 def document() -> bytes:
-    """As it is served, with its keys in a fixed order."""
+    """Return the document as it is served, with its keys in a fixed order."""
     return msgspec.json.encode(description(), order=None)
 
 
 def description() -> dict[str, Any]:
+    """Return the document as a dict."""
     routes = [(section, route) for section, listed in SECTIONS.items() for route in listed]
     shapes = [shape_of(route.operation) for _, route in routes]
     schemas = _schemas(shapes)
@@ -218,7 +218,7 @@ def description() -> dict[str, Any]:
 
 
 class _Schemas(NamedTuple):
-    """Of all that goes over the wire, and what those of wire types are called."""
+    """The JSON schemas of all wire types, and the schema name of each type."""
 
     all: dict[str, Any]
     names: dict[type, str]
@@ -239,13 +239,13 @@ def _schemas(shapes: list[OperationSignature]) -> _Schemas:
 
 
 def _short(name: str) -> str:
-    """Two records of one name are told apart by their modules; the last word of each is enough."""
+    """Shorten a qualified name: records of one name are distinguished by the last word of their modules."""
     *_, module, last = ("", *name.split("."))
     return "".join(word.title() for word in module.split("_")) + last
 
 
 def _plain(schema: Any) -> Any:
-    """Without defaults of null, which only say that a field may be left out."""
+    """Drop null defaults, which only mean that a field is optional."""
     if isinstance(schema, list):
         return [_plain(each) for each in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""What every operation receives, and how it declares its request and its response.
+"""The arguments of every operation (services and request context), and helpers for pages, accounts, and ownership.
 
 An operation is an async function in the `api` module of its feature, declared by the decorator `operation`
 (`ade.server.registry`):
@@ -9,7 +9,7 @@ An operation is an async function in the `api` module of its feature, declared b
 After the services and the request context come the path parameters, as strings, in their order. Then come `query`, a
 Struct of the query string, and `body`, a Struct of the request body, if the route has them. Both reject unknown fields,
 and times in them are datetimes. The response is a record in the form of `ade.server.wire_format`, a Page of records, a
-VersionedRecord, Content, or None for 204. The ETag of a route is the field `version` of the record. An operation
+VersionedRecord, RawContent, or None for 204. The ETag of a route is the field `version` of the record. An operation
 raises an AdeError (or RequestRefused) before it changes anything.
 
 The declaration decides who can call an operation. `request.access is RouteAccess.OWN` limits the caller to their own
@@ -31,7 +31,7 @@ from ade.server.routing import RouteAccess
 from ade.stores.ports import Stores
 from ade.tasks.model import Definition, Task
 
-if TYPE_CHECKING:  # commands that look at one task load none of these
+if TYPE_CHECKING:  # a command that reads one task loads none of these
     from ade.accounts.model import Caller
     from ade.approvals.rulebook import Rulebook
     from ade.events.audit_copy import AuditLocation
@@ -51,30 +51,30 @@ _LATER_S = 10
 
 
 class Services(Struct, frozen=True, kw_only=True):
-    """Where operations are carried out: the store, and what goes with it on this event loop."""
+    """The store and the services around it that operations use, for one event loop."""
 
     stores: Stores
     payloads: "Payloads"
     settings: "Settings"
     defaults: "TaskSettings"
-    keep: Callable[[Sequence[Task]], Awaitable[list[Task]]]  # store admitted tasks, as the guard says
-    rules: "Callable[[], Awaitable[tuple[Rulebook, RuntimeSettings]]]"  # those in force
-    names: Callable[[Collection[str]], Awaitable[Mapping[str, Definition]]]  # what workers have told of them
-    watch: "Callable[[], CompletionWatcher]"  # who waits for the end of tasks
+    keep: Callable[[Sequence[Task]], Awaitable[list[Task]]]  # store admitted tasks, subject to the guard
+    rules: "Callable[[], Awaitable[tuple[Rulebook, RuntimeSettings]]]"  # the rules in force
+    names: Callable[[Collection[str]], Awaitable[Mapping[str, Definition]]]  # as workers registered them
+    watch: "Callable[[], CompletionWatcher]"  # waits for tasks to finish
     locks: "Callable[[], StoreLockClient]"
-    audit: "AuditLocation | None" = None  # None: what is in memory leaves nothing to audit
-    feed: "EventFeed | None" = None  # of a server: live events for many
-    metrics: "Metrics | None" = None  # of a server
-    busy: set[str] = field(default_factory=set)  # what is done once at a time
+    audit: "AuditLocation | None" = None  # None: a store in memory has no audit log
+    feed: "EventFeed | None" = None  # only in a server: live events for all streams
+    metrics: "Metrics | None" = None  # only in a server
+    busy: set[str] = field(default_factory=set)  # the exclusive operations in progress
     plans: "dict[tuple[str, str | None], tuple[Definition, TaskPlan]]" = field(
         default_factory=dict
     )  # by name and author
 
     @contextmanager
     def exclusively(self, what: str) -> Iterator[None]:
-        """Do one at a time what scans the whole store: many at once would block everything else.
+        """Run one full scan of the store at a time: concurrent scans would block everything else.
 
-        Raises RequestRefused (503) while the same is under way.
+        Raises RequestRefused (503) while the same scan is in progress.
         """
         if what in self.busy:
             from ade.server.problems import HttpFault, RequestRefused
@@ -90,31 +90,31 @@ class Services(Struct, frozen=True, kw_only=True):
 
 
 class RequestContext(Struct, frozen=True, kw_only=True):
-    """Who asks, and how."""
+    """The caller of an operation and the metadata of the request."""
 
-    actor: str  # for the event log: the id of the account, or `cli:name` on a local store
-    author: str | None = None  # in whose name new tasks and votes are: the id of the account
-    caller: "Caller | None" = None  # None: on a local store whoever can open the file may do all
+    actor: str  # for the event log: the account ID, or `cli:name` on a local store
+    author: str | None = None  # the author of new tasks and votes: the account ID
+    caller: "Caller | None" = None  # None: on a local store, anyone who can open the file may do everything
     access: RouteAccess = RouteAccess.ALLOWED
-    key: str | None = None  # the Idempotency-Key, made the account's own: tasks take it for theirs
+    key: str | None = None  # the Idempotency-Key, scoped to the account, for new tasks
     if_match: str | None = None
     if_none_match: str | None = None
     tag_required: bool = False  # 428 without If-Match
     wait_s: float = 0.0  # from ?wait= or Prefer
     address: str = ""  # of the client
     user_agent: str = ""
-    accept: str = ""  # the media types that are liked
-    trace: str | None = None  # where the request stands in a trace (W3C traceparent), for the tasks that it makes
-    operation: str = ""  # which one, and at which address: for the log
+    accept: str = ""  # the Accept header
+    trace: str | None = None  # the W3C traceparent of the request, for the tasks that it enqueues
+    operation: str = ""  # and the path: for the log
     path: str = ""
 
     def require(self, permission: "Permission") -> None:
-        """Raise NotPermitted unless the caller has it; for what the route cannot express."""
+        """Raise NotPermitted unless the caller has this permission, for rules beyond those of the route."""
         if self.caller is not None:
             self.caller.require(permission)
 
     def check_version(self, current: int | None) -> None:
-        """Raise 412 or 428 unless this version is the one that is meant (If-Match, If-None-Match)."""
+        """Raise 412 or 428 unless If-Match and If-None-Match allow this version."""
         if self.if_match is not None or self.if_none_match is not None or self.tag_required:
             from ade.server.etags import check_write
 
@@ -123,23 +123,21 @@ class RequestContext(Struct, frozen=True, kw_only=True):
             )
 
     def expected_version(self, current: int) -> int | None:
-        """The version that a write must find; None: any, as with `If-Match: *`. Raises 412 and 428."""
+        """Return the version that a write must find; None is any (`If-Match: *`). Raises 412 and 428."""
         self.check_version(current)
         return None if self.if_match is None or self.if_match.strip() == "*" else current
 
 
-# Pages of lists: cursors that tell when they are used with another filter.
-#
-# A list that fits one page has none of them, so they are loaded when they are needed.
+# Pages. The cursor code is imported only when needed, because most lists fit on one page.
 
 
 T = TypeVar("T")
-# A page may be larger or smaller than the one before, and the last two hours are others when it is asked for.
+# Not part of the filter: the page size can change, and a relative time range has moved by the next request.
 _APART = ("cursor", "limit", "created_from", "created_before")
 
 
 def filters_of(query: Struct) -> dict[str, Any]:
-    """What the query says beside where to go on."""
+    """Return the filters of a query, without the position and the page size."""
     from ade.server.wire_format import to_wire
 
     said: dict[str, Any] = msgspec.to_builtins(to_wire(query))
@@ -147,7 +145,7 @@ def filters_of(query: Struct) -> dict[str, Any]:
 
 
 def position(of_list: str, query: Struct) -> "Position | None":
-    """Where to go on; None at the beginning. Raises RequestRefused (400)."""
+    """Return the position to continue from; None at the beginning. Raises RequestRefused (400)."""
     cursor: str | None = query.cursor  # type: ignore[attr-defined] # every query of a list has one
     if cursor is None:
         return None
@@ -157,7 +155,7 @@ def position(of_list: str, query: Struct) -> "Position | None":
 
 
 def page(of_list: str, query: Struct, items: Sequence[T], following: "Position | None") -> Page[T]:
-    """`following` is where the next page begins, as the store knows it; None at the end."""
+    """Return a page. `following` is the position of the next page in the store; None at the end."""
     if following is None:
         return Page(items=items)
     from ade.server.pagination import write_cursor
@@ -166,25 +164,22 @@ def page(of_list: str, query: Struct, items: Sequence[T], following: "Position |
 
 
 def cut(of_list: str, query: Struct, items: Sequence[T]) -> Page[T]:
-    """A page of a list that is known as a whole; positions are numbers."""
+    """Return a page of a list that is in memory; positions are numbers."""
     begin = position(of_list, query) or 0
     begin = begin if isinstance(begin, int) and begin >= 0 else 0
     end = begin + query.limit  # type: ignore[attr-defined] # every query of a list has one
     return page(of_list, query, items[begin:end], end if end < len(items) else None)
 
 
-# On behalf of which account an operation is carried out.
-
-
 def acting(request: RequestContext) -> str:
-    """The id of the account. On a local store it may be one that does not exist. Raises InvalidAccount."""
+    """Return the account ID of the caller. On a local store it might not exist. Raises InvalidAccount."""
     return normal_id(request.author or request.actor) if request.caller is None else request.caller.user.id
 
 
 def voter(request: RequestContext) -> str:
-    """Who answers. The table of routes keeps programs away; this does it again, whichever way somebody came here.
+    """Return the account that votes. Raises NotPermitted.
 
-    Raises NotPermitted.
+    The routes already exclude service accounts. This check also covers callers that do not come through a route.
     """
     if request.caller is not None and not request.caller.user.is_human:
         raise NotPermitted(f"{request.caller.user.id} is a program, and programs never answer")
@@ -193,7 +188,7 @@ def voter(request: RequestContext) -> str:
 
 
 def account_id(text: str) -> str:
-    """The account that an address names. What can be no name is nobody's. Raises UnknownAccount."""
+    """Return the account ID in a path. Raises UnknownAccount, also for an invalid name."""
     try:
         return normal_id(text)
     except InvalidAccount:
@@ -201,27 +196,27 @@ def account_id(text: str) -> str:
 
 
 def sign_in_method(request: RequestContext) -> str:
-    """How an answer was given, for the record."""
+    """Return how a vote was cast (`cli` or `api`), for the record."""
     return "cli" if request.caller is None else "api"
 
 
 def visible_filter(caller: "Caller | None", wanted: EventFilter) -> EventFilter:
-    """What this caller sees of it."""
+    """Restrict an event filter to the events that this caller can read."""
     return wanted if can_read_access_events(caller) else structs.replace(wanted, hides_access=True)
 
 
 def can_read_access_events(caller: "Caller | None") -> bool:
-    """Whether events of sessions, tokens and links are for him, as they are for who operates."""
+    """Return whether the caller can read events of sessions, tokens, and links, as operators can."""
     return caller is None or Permission.OPERATE in caller.permissions
 
 
-# What is somebody's own. What is not is answered as if it did not exist, so that ids tell nothing.
-
-
 async def check_own(services: Services, request: RequestContext, author: str | None, unknown: AdeError) -> None:
-    """Raise `unknown` unless the author is the caller, or a program that the caller owns."""
+    """Raise `unknown` unless the author is the caller, or a service account that the caller owns.
+
+    An object of another account is reported as not found, so that IDs reveal nothing.
+    """
     if request.caller is not None:
-        from ade.accounts.authentication import require_own  # with all accounts, which commands on a file do not need
+        from ade.accounts.authentication import require_own  # loads the account code, which local commands do not need
 
         await require_own(
             services.stores,
@@ -234,5 +229,5 @@ async def check_own(services: Services, request: RequestContext, author: str | N
 
 
 def account_of(request: RequestContext) -> str:
-    """Whose workers and runs they are. On a local store whoever asks is the account."""
+    """Return the account that owns the workers and runs of this request. On a local store, the actor."""
     return (request.author or request.actor).replace(":", "-") if request.caller is None else request.caller.user.id

@@ -1,11 +1,11 @@
-"""Opaque cursors: where a list goes on, good for that list and that filter alone.
+"""Pagination cursors, and the response types Page, VersionedRecord, and RawContent.
 
-A cursor is no secret and opens nothing: whoever makes one up gets at most another place of a list he may read anyway.
-The checksum is there for mistakes, as when a filter is changed half-way, so that they are told and not answered.
+A cursor is opaque and is valid only for its own list and filters. It is not a secret: a forged cursor only yields
+another position in a list that the caller can read anyway. The checksum detects mistakes, such as a filter changed
+between pages.
 
-How it is used: `cursor = write_cursor("tasks", filters, page.next)` into the answer's `next`, and
-`after = read_cursor("tasks", filters, text)` for `?cursor=`; `filters` are the query parameters as they were read,
-without `cursor` and `limit`, so that the size of a page may change on the way.
+An operation returns `write_cursor("tasks", filters, page.next)` as `next` and calls `read_cursor("tasks", filters,
+text)` for `?cursor=`. `filters` are the query parameters without `cursor` and `limit`, so the page size can change.
 """
 
 import binascii
@@ -31,14 +31,14 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def write_cursor(of_list: str, filters: Mapping[str, Any], position: Position) -> str:
-    """The place after `position`. Filters are JSON values; those that are None do not count."""
+    """Return a cursor for the position after `position`. Filters are JSON values; None is ignored."""
     where = _encode(position)
     packed = bytes([_VERSION]) + _check(of_list, filters, where) + where
     return urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
 def read_cursor(of_list: str, filters: Mapping[str, Any], text: str) -> Position:
-    """The position. Raises RequestRefused (400)."""
+    """Return the position in a cursor. Raises RequestRefused (400) unless list and filters match."""
     packed = _unpacked(text)
     if packed[0] != _VERSION:
         raise _refused("the cursor is of another version of ADE; begin again without one")
@@ -55,7 +55,7 @@ def read_cursor(of_list: str, filters: Mapping[str, Any], text: str) -> Position
 
 
 def _unpacked(text: str) -> bytes:
-    """Only the one way to write it that `write_cursor` has."""
+    """Decode a cursor, accepting only the canonical encoding that `write_cursor` produces."""
     if 0 < len(text) <= _LONGEST and text.isascii():
         try:
             packed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -77,9 +77,6 @@ def _refused(detail: str) -> RequestRefused:
     return RequestRefused(HttpFault.INVALID_CURSOR, detail)
 
 
-# What operations answer beside plain records. Server and client know them.
-
-
 T = TypeVar("T")
 
 
@@ -91,7 +88,7 @@ class Page(Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class VersionedRecord(Struct, Generic[T], frozen=True):
-    """A record whose version is not in it. Over HTTP the version is the ETag, and the body is the record alone."""
+    """A record and its version. Over HTTP the version is the ETag, and the body is only the record."""
 
     record: T
     version: int
@@ -99,9 +96,9 @@ class VersionedRecord(Struct, Generic[T], frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class RawContent:
-    """An answer that is no record: a text, a file, JSON as it was stored."""
+    """A response that is not a record: text, a file, or JSON as it was stored."""
 
     media_type: str
     body: bytes | AsyncIterator[bytes]
-    file_name: str | None = None  # to be kept under, by who asks for it
-    policy: str | None = None  # of a page: what it may load and do (Content-Security-Policy)
+    file_name: str | None = None  # for Content-Disposition
+    policy: str | None = None  # Content-Security-Policy of an HTML page

@@ -1,4 +1,7 @@
-"""The way of a request: each step may refuse it, and only the last one does anything."""
+"""The request pipeline: checks, routing, authentication, limits, parsing, idempotency, and execution.
+
+Every step can reject the request, and only the last one changes anything.
+"""
 
 import asyncio
 import os
@@ -42,21 +45,19 @@ from ade.server.streams import StreamSlots, stream_response, wants_stream
 from ade.stores.ports import Stores
 from ade.stores.repository import Repository, StoredRecord, decided
 
-# Requests with an Idempotency-Key, kept for a day as documents that nobody follows.
-#
-# How it is used, around a route that changes something:
+# Requests with an Idempotency-Key are stored for a day, as documents without change notifications:
 #
 #     begun = await begin(stores, account, key, fingerprint(method, target, body))
-#     if isinstance(begun, Answer):
-#         return begun                                   # a repeated request, answered as the first time
-#     answer = ...                                       # carry it out; tasks get `task_key(account, key)` as their key
-#     await finish(stores, begun, answer)
+#     if isinstance(begun, StoredResponse):
+#         return begun                                   # a repeated request
+#     response = ...                                     # execute it; new tasks get the key `task_key(account, key)`
+#     await finish(stores, begun, response)
 #
-# `finish` is called for refusals too (they free the key), and `forget` when the route raised; if the store fails in
-# one of these, that is logged and the answer goes out all the same. A server that is killed in between leaves the key
-# as running; after `runs_ms` the next request with it carries out the same once more. So the route itself must be
-# safe to repeat: tasks by their own key, everything else by its version, status or digest. Who takes longer than that
-# calls `renew` meanwhile, and ends with that before `finish`, so that neither gets in the way of the other.
+# `finish` also handles rejections (they free the key), and `forget` handles exceptions. If the store fails in one of
+# them, the failure is logged and the response is still sent. A server that is killed in between leaves the key as
+# running. After `runs_ms`, the next request with the key executes the operation again, so operations must be safe to
+# repeat: tasks by their own key, everything else by version, status, or digest. A longer request calls `renew`
+# meanwhile, and stops before `finish`, so that the two do not conflict.
 
 
 KIND = "web_key"
@@ -64,20 +65,20 @@ _SHELF = Repository(KIND, StoredRequest, lambda kept: kept.kept_until)
 
 
 class BegunRequest(Struct, frozen=True, kw_only=True):
-    """A request that is now the caller's to carry out."""
+    """A request with a key that this server must now execute."""
 
     place: str
     request: StoredRequest
-    is_second_try: bool = False  # somebody has begun it before and did not come back
+    is_second_try: bool = False  # an earlier server started it and is gone
 
 
 async def begin(
     stores: Stores, account: str, key: str, fingerprint: str, *, kept_ms: int = RETENTION_MS, runs_ms: int = RUNS_MS
 ) -> BegunRequest | StoredResponse:
-    """Take the request on, or learn how it was answered. No two callers have the same request at once.
+    """Claim the request, or return its stored response. At most one caller executes a request at a time.
 
-    Raises RequestRefused: 409 while another caller has it (or its answer was too large to be kept), 422 when the key
-    belongs to another request.
+    Raises RequestRefused: 409 while another caller executes it or if its response was too large to store, 422 if the
+    key belongs to another request.
     """
     place, holder = place_of(account, key), os.urandom(12).hex()
 
@@ -103,7 +104,7 @@ async def begin(
 
 
 async def renew(stores: Stores, begun: BegunRequest, runs_ms: int) -> None:
-    """It is still being carried out. Who was taken for dead changes nothing any more."""
+    """Extend the claim of a running request. A holder that was presumed dead changes nothing."""
     kept = await _mine(stores, begun)
     if kept is not None and kept.record.answer is None:
         with suppress(StaleWrite):
@@ -112,7 +113,7 @@ async def renew(stores: Stores, begun: BegunRequest, runs_ms: int) -> None:
 
 
 async def finish(stores: Stores, begun: BegunRequest, answer: StoredResponse) -> None:
-    """Keep the answer, or free the key if nothing was done. Who was taken for dead changes nothing any more."""
+    """Store the response, or free the key after a rejection. A holder that was presumed dead changes nothing."""
     if not is_storable(answer.status):
         await forget(stores, begun)
         return
@@ -124,7 +125,7 @@ async def finish(stores: Stores, begun: BegunRequest, answer: StoredResponse) ->
 
 
 async def forget(stores: Stores, begun: BegunRequest) -> None:
-    """The request was not carried out: the next one with this key is the first again."""
+    """Free the key, because the request was not executed."""
     kept = await _mine(stores, begun)
     if kept is not None:
         with suppress(StaleWrite):
@@ -142,17 +143,16 @@ async def _write(stores: Stores, place: str, request: StoredRequest, *, seen: in
     await stores.documents.write([structs.replace(put, is_quiet=True)])
 
 
-# Room for large bodies: what comes in is kept until it was read as a whole, so there is a bound to all of them.
-
-
 _SMALL = 262_144
 _TOGETHER, _EACH = 16, 4  # times the largest body
 _LATER_S = 5
 
 
 class BodyBudget:
-    """So many bytes for all, and of those so many for one account. Who finds none waits, and so does who sends: nothing
-    of his body is read meanwhile."""
+    """Limits the memory for large request bodies, in total and per account.
+
+    A request that exceeds the budget waits, and meanwhile none of its body is read, so the sender waits too.
+    """
 
     def __init__(self, limits: RequestLimits) -> None:
         self._largest = limits.body_bytes
@@ -161,13 +161,13 @@ class BodyBudget:
         self._waiting: deque[tuple[str, int, asyncio.Future[None]]] = deque()
 
     def needed(self, declared: str | None) -> int:
-        """0 for a small body. `declared` is its Content-Length; one that says nothing may be of any size."""
+        """Return the bytes to reserve: 0 for a small body, the maximum without a Content-Length."""
         size = int(declared) if declared is not None and declared.isdecimal() and len(declared) < 16 else self._largest
-        return 0 if size <= _SMALL else min(size, self._largest)  # what is more is refused
+        return 0 if size <= _SMALL else min(size, self._largest)  # a larger body is rejected
 
     @asynccontextmanager
     async def taken(self, who: str, size: int, within_s: float) -> AsyncIterator[None]:
-        """Raises RequestRefused (503)."""
+        """Reserve bytes for the duration of the block. Raises RequestRefused (503) after `within_s`."""
         try:
             async with asyncio.timeout(within_s):
                 await self._take(who, size)
@@ -192,7 +192,7 @@ class BodyBudget:
         except asyncio.CancelledError:
             if place in self._waiting:
                 self._waiting.remove(place)
-            else:  # it was given to him at the same moment
+            else:  # the bytes were granted at the same moment
                 self._give_back(who, size)
             raise
 
@@ -200,7 +200,7 @@ class BodyBudget:
         self._taken[who] -= size
         if not self._taken[who]:
             del self._taken[who]
-        for place in list(self._waiting):  # who came first, but nobody waits for an account that has its part
+        for place in list(self._waiting):  # in order, skipping accounts that are at their limit
             following, needed, turn = place
             if self._fits(following, needed):
                 self._waiting.remove(place)
@@ -211,11 +211,8 @@ class BodyBudget:
         return self._taken.total() + size <= self._most and self._taken[who] + size <= self._most_each
 
 
-# A request with a key that takes long stays its server's: whoever asks again meanwhile is told that it runs.
-
-
 class KeyHeartbeat:
-    """Calls `renew` every so many seconds from now on until `end`. Most requests are over before the first time."""
+    """Calls `renew` periodically until `end`, so that a long request keeps its key. Most end before the first."""
 
     def __init__(self, renew: Callable[[], Awaitable[None]], every_s: float) -> None:
         self._renew, self._every_s = renew, every_s
@@ -224,7 +221,7 @@ class KeyHeartbeat:
         self._timer = asyncio.get_running_loop().call_later(every_s, self._begin)
 
     async def end(self) -> None:
-        """Afterwards nothing of it is under way."""
+        """Stop, and wait for a renewal in progress."""
         self._timer.cancel()
         self._ended.set()
         if self._going is not None:
@@ -247,11 +244,11 @@ T = TypeVar("T")
 log = Log("ade.http")
 _SIGNS_IN = frozenset({"sign_in", "use_login_link", "change_own_password"})
 _SIGNS_OUT = frozenset({"sign_out", "sign_out_everywhere"})
-_STRANGERS_BODY = 65_536  # to read a large one keeps all others waiting, so one must be known for that
+_STRANGERS_BODY = 65_536  # a large body delays other requests, so it requires authentication
 
 
 class PreparedOperation(Struct, frozen=True):
-    """A request that was understood: what is to be done, for whom."""
+    """A parsed and authorized request, ready to execute."""
 
     request: HttpRequest
     endpoint: Endpoint
@@ -267,6 +264,8 @@ class PreparedOperation(Struct, frozen=True):
 
 
 class Pipeline:
+    """Runs requests through all steps."""
+
     def __init__(self, service: ServerServices, router: Router[Endpoint]) -> None:
         self._service = service
         self._router = router
@@ -276,7 +275,7 @@ class Pipeline:
         self._strangers_limits = structs.replace(service.limits, body_bytes=bound)
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
-        """Raises whatever is wrong; see `ade.server.asgi` for what becomes of it."""
+        """Return the response. Raises on any error; `ade.server.asgi` turns it into a problem."""
         service = self._service
         request.check(service.limits)
         endpoint, values = self._router.find(request.method, request.path)
@@ -335,7 +334,7 @@ class Pipeline:
         return response
 
     async def _done_once(self, order: PreparedOperation, key: str, raw: bytes) -> HttpResponse:
-        """A request with a key: carried out once, answered as often as it is sent."""
+        """Execute a request with a key at most once, and return the stored response to repeats."""
         stores, account = self._service.services.stores, order.asked.actor
         mark = fingerprint(order.request.method, order.request.target, raw, order.asked.if_match)
         kept_ms, runs_ms = self._service.key_retention_ms, self._service.key_runs_ms
@@ -357,7 +356,7 @@ class Pipeline:
         return response
 
     async def _unless_gone(self, request: HttpRequest, work: Coroutine[Any, Any, T]) -> T:
-        """What may take long ends when nobody waits for it any more, or the server stops."""
+        """Cancel a long operation when the client disconnects or the server stops."""
         task = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(request.gone())
         stopping = asyncio.ensure_future(self._service.stopping.wait())
@@ -367,7 +366,7 @@ class Pipeline:
                 task.cancel()
                 await asyncio.wait((task,))
             if not task.cancelled():
-                return task.result()  # it may have come to its end all the same
+                return task.result()  # it might have finished despite the cancellation
             if gone.done():
                 raise ClientGone
             raise RequestRefused(HttpFault.UNAVAILABLE, "the server is about to stop; ask again")
@@ -404,7 +403,7 @@ def _asked(
 
 
 def _trace(header: str | None) -> str | None:
-    """What is none is passed over, as the standard demands."""
+    """The traceparent header. An invalid one is ignored, as the standard requires."""
     return header if header is not None and read_trace(header) is not None else None
 
 
@@ -431,7 +430,7 @@ async def _still_runs(stores: Stores, begun: BegunRequest, runs_ms: int) -> None
 
 
 async def _quietly(work: Coroutine[Any, Any, None]) -> None:
-    """The answer goes out though it could not be kept for who asks again."""
+    """Log a failure: the response is sent even if it could not be stored for repeats."""
     try:
         await work
     except AdeError as error:

@@ -1,7 +1,7 @@
-"""Which HTTP status an error leads to: one line for every code of an `AdeError`, and for all that HTTP itself refuses.
+"""HTTP statuses of errors, and problem details (RFC 9457): written by the server, raised again by the client.
 
-By code, not by class, because some errors live in rooms above the core. A test walks all classes, so that a new error
-without a line here fails it.
+`STATUS_OF` maps codes, not classes, because some errors are defined in higher layers. A test checks that the code of
+every error class has a status.
 """
 
 import inspect
@@ -24,14 +24,14 @@ _BAD, _NO, _MISSING, _CONFLICT, _INVALID, _LATER, _FAULT = 400, 403, 404, 409, 4
 
 STATUS_OF: Mapping[str, int] = {
     "ade_error": _FAULT,
-    # who asks
+    # the caller
     "not_authenticated": 401,
     "not_permitted": _NO,
     "not_eligible": _NO,
     "conflict_of_interest": _NO,
     "reauthentication_needed": _NO,
     "denied": _NO,
-    # what there is not
+    # not found
     "unknown_account": _MISSING,
     "unknown_agent": _MISSING,
     "unknown_approval": _MISSING,
@@ -49,7 +49,7 @@ STATUS_OF: Mapping[str, int] = {
     "unknown_webhook": _MISSING,
     "unknown_worker": _MISSING,
     "result_expired": 410,
-    # how things stand
+    # conflicts with the current state
     "account_exists": _CONFLICT,
     "ambiguous_id": _CONFLICT,
     "approval_not_good": _CONFLICT,
@@ -71,7 +71,7 @@ STATUS_OF: Mapping[str, int] = {
     "task_failed": _CONFLICT,
     "upgrade_deadlock": _CONFLICT,
     "wait_timeout": _CONFLICT,
-    # what was sent
+    # invalid input
     "invalid_filter": _BAD,
     "payload_too_large": 413,
     "dependency_cycle": _INVALID,
@@ -95,10 +95,10 @@ STATUS_OF: Mapping[str, int] = {
     "invalid_token": _INVALID,
     "invalid_webhook": _INVALID,
     "address_refused": _INVALID,
-    "unknown_dependency": _INVALID,  # both are named in the body, so the address is right
+    "unknown_dependency": _INVALID,  # this and the next are named in the body, so the URL is right
     "unknown_name": _INVALID,
     "weak_password": _INVALID,
-    # not now
+    # try again later
     "inbox_full": _LATER,
     "lock_rate_limited": _LATER,
     "queue_full": _LATER,
@@ -109,7 +109,7 @@ STATUS_OF: Mapping[str, int] = {
     "store_unavailable": 503,
     "disk_full": 507,
     "store_full": 507,
-    # faults of the server, or of a program that no request can cause
+    # internal errors, or errors that no request can cause
     "address_in_use": _FAULT,
     "audit_broken": _FAULT,
     "bad_app": _FAULT,
@@ -138,9 +138,9 @@ STATUS_OF: Mapping[str, int] = {
 
 
 class HttpFault(StrEnum):
-    """What HTTP itself refuses, before anything of ADE was asked. The value is the problem's code."""
+    """Errors of the HTTP layer itself, before an operation runs. The value is the code of the problem."""
 
-    __hash__ = str.__hash__  # an Enum's own is a Python function
+    __hash__ = str.__hash__  # faster: Enum.__hash__ is a Python function
 
     BAD_REQUEST = auto()
     INVALID_JSON = auto()
@@ -152,7 +152,7 @@ class HttpFault(StrEnum):
     REQUEST_IN_PROGRESS = auto()
     ANSWER_NOT_KEPT = auto()
     PRECONDITION_FAILED = auto()
-    PAYLOAD_TOO_LARGE = auto()  # these share the code of the error that means the same
+    PAYLOAD_TOO_LARGE = auto()  # the same code as the equivalent AdeError
     URI_TOO_LONG = auto()
     UNSUPPORTED_MEDIA_TYPE = auto()
     MISDIRECTED_REQUEST = auto()
@@ -194,40 +194,32 @@ FAULTS: Mapping[HttpFault, tuple[int, str]] = {
 
 FAULT_OF_STATUS: Mapping[int, HttpFault] = {
     status: fault
-    for fault, (status, _) in reversed([*FAULTS.items()])  # of several, the first is the plain one
+    for fault, (status, _) in reversed([*FAULTS.items()])  # of several, the first is the generic one
     if fault not in (HttpFault.REQUEST_IN_PROGRESS, HttpFault.ANSWER_NOT_KEPT, HttpFault.CROSS_SITE_REQUEST)
 }
 
 
-# Problem details (RFC 9457): the body of every answer that is an error.
-#
-# How it is used: one handler for `AdeError` (`problem_of_error`), one for `RequestRefused` (its `problem`), one for
-# what the framework itself refuses (`problem_of_status`), one for everything else (`problem_of_status(500)`, and the
-# log gets the exception under the same `instance`). Each sends `problem.status`, `problem.headers` and
-# `problem.body()`.
-
-
 MEDIA_TYPE = "application/problem+json"
-_MEMBERS = ("retry_after", "retry_after_ms", "task_id", "reason", "first_seq")  # of errors, for programs
+_MEMBERS = ("retry_after", "retry_after_ms", "task_id", "reason", "first_seq")  # of errors, also in the problem
 _RESERVED = frozenset({"type", "title", "status", "detail", "instance", "code"})
 _LONGEST_DETAIL = 2_000
 _SERVER_FAULT = 500
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """`code` is stable, and what programs should look at; `more` has members beyond those of the standard."""
+    """The body of an error response. Programs should check the stable `code`; `more` has additional members."""
 
     code: str
     status: int
     title: str
     detail: str
-    instance: str | None = None  # the id of the request, as the log has it
+    instance: str | None = None  # the request ID, as in the log
     more: Mapping[str, object] = {}
     headers: Mapping[str, str] = {}
 
     @property
     def type(self) -> str:
-        """Relative, so that it holds wherever the server is reached."""
+        """A relative URL, so that it is valid at every address of the server."""
         return f"/problems/{self.code}"
 
     def members(self) -> dict[str, object]:
@@ -251,7 +243,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 class RequestRefused(Exception):
-    """HTTP's own conventions do not allow this request. Only the HTTP layer raises and answers it."""
+    """The HTTP layer rejects the request. Only the HTTP layer raises it and responds to it."""
 
     def __init__(self, fault: HttpFault, detail: str = "", **more: object) -> None:
         self.problem = problem_of_fault(fault, detail, more=more)
@@ -259,13 +251,16 @@ class RequestRefused(Exception):
 
 
 def status_of(error: type[AdeError]) -> int:
-    """That of the nearest kind whose code has one."""
+    """Return the status of an error class, or of its nearest base class whose code has one."""
     codes = (vars(kind)["code"] for kind in error.__mro__ if "code" in vars(kind))
     return next((STATUS_OF[code] for code in codes if code in STATUS_OF), _SERVER_FAULT)
 
 
 def problem_of_error(error: AdeError) -> Problem:
-    """What somebody is told. Of faults of the server only the general sentence: the detail may name places in it."""
+    """Return the problem for an error.
+
+    For an internal error, it contains only the generic message, because the detail might reveal paths on the server.
+    """
     status, general = status_of(type(error)), inspect.cleandoc(type(error).__doc__ or "")
     is_ours = status >= _SERVER_FAULT
     values = {} if is_ours else {name: getattr(error, name, None) for name in _MEMBERS}
@@ -282,6 +277,7 @@ def problem_of_error(error: AdeError) -> Problem:
 
 
 def problem_of_fault(fault: HttpFault, detail: str = "", *, more: Mapping[str, object] | None = None) -> Problem:
+    """Return the problem for an HTTP error. A 500 never shows the detail."""
     status, general = FAULTS[fault]
     shown = general if status == _SERVER_FAULT else detail or general
     members = dict(more or {})
@@ -296,14 +292,14 @@ def problem_of_fault(fault: HttpFault, detail: str = "", *, more: Mapping[str, o
 
 
 def problem_of_status(status: int, *, allow: tuple[str, ...] = ()) -> Problem:
-    """For what a framework refuses by itself. A status without a line is a 400, or from 500 on a 500."""
+    """Return the problem for a bare status. An unknown status becomes 400, or 500 from 500 on."""
     fault = FAULT_OF_STATUS.get(status, HttpFault.BAD_REQUEST if 400 <= status < _SERVER_FAULT else HttpFault.INTERNAL)
     problem = problem_of_fault(fault, more={"allow": list(allow)} if allow else None)
     return structs.replace(problem, headers={**problem.headers, "Allow": ", ".join(allow)}) if allow else problem
 
 
 def problem_of_code(code: str) -> Problem | None:
-    """What a code stands for, whoever raises it; None: nobody does."""
+    """Return the problem that a code stands for, or None if no error has this code."""
     fault = next((fault for fault in FAULTS if fault == code), None)
     if fault is not None:
         return problem_of_fault(fault)
@@ -319,7 +315,7 @@ def problem_of_code(code: str) -> Problem | None:
 
 
 def refused_fields(errors: Mapping[str, str]) -> RequestRefused:
-    """422 with a reason for each place, such as `priority` or `tasks[3].queue`."""
+    """Return a 422 rejection with a reason for each field, such as `priority` or `tasks[3].queue`."""
     listed = [{"at": place, "reason": reason[:_LONGEST_DETAIL]} for place, reason in list(errors.items())[:100]]
     first = next(iter(errors.items()), None)
     detail = "" if first is None else f"{first[0]}: {first[1]}" if first[0] else first[1]
@@ -327,12 +323,12 @@ def refused_fields(errors: Mapping[str, str]) -> RequestRefused:
 
 
 def retry_after(seconds: float) -> str:
-    """Whole seconds, rather one too many than one too few."""
+    """Return the value of Retry-After: whole seconds, rounded up."""
     return str(max(1, math.ceil(seconds))) if math.isfinite(seconds) else "1"
 
 
 def _whole(text: str) -> str:
-    """Halves of surrogate pairs, as in names of files, would make the answer unreadable."""
+    """Replace lone surrogates, as in file names, which JSON cannot encode."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
@@ -351,10 +347,7 @@ def _headers(status: int, more: Mapping[str, object]) -> dict[str, str]:
     return {"Retry-After": retry_after(seconds if isinstance(seconds, int | float) else 1.0)}
 
 
-# A problem becomes the error again that it was made from, by its code.
-
-
-# For all errors that a server may tell of to be known here.
+# The client side: a problem becomes the error again that it was made from, by its code.
 
 _KNOWN = frozenset({"type", "title", "status", "detail", "instance", "code"})
 _LONGEST_DETAIL_RAISING = 2_000
@@ -377,7 +370,7 @@ class ServerProblem(AdeError):
 
 
 def error_of(problem: Problem) -> AdeError:
-    """An error of the class that has this code, with what it told beside its sentence; else a ServerProblem."""
+    """Return an error of the class with this code and the members of the problem, or a ServerProblem."""
     kind = _errors().get(problem.code)
     if kind is None or kind is ServerProblem:
         return ServerProblem(problem.detail, problem=problem)
@@ -389,17 +382,17 @@ def error_of(problem: Problem) -> AdeError:
 
 
 def error_of_refusal(refused: RequestRefused) -> AdeError:
-    """What a client sees when a request breaks the conventions, also where nothing goes over HTTP."""
+    """Return the error that a client raises for a rejected request, also without HTTP."""
     return error_of(refused.problem)
 
 
 def client_error(error: Exception) -> Exception:
-    """Return the error that a client of a server gets for a refused request; any other error as it is."""
+    """Return the error that a client raises for a RequestRefused, and any other error unchanged."""
     return error_of_refusal(error) if isinstance(error, RequestRefused) else error
 
 
 def read_problem(status: int, body: bytes, headers: Mapping[str, str]) -> Problem:
-    """What the body says; where it says nothing, as behind a proxy that answers by itself, the status."""
+    """Parse a problem body. Without one, as from a proxy, the problem has only the status."""
     try:
         told: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -422,7 +415,7 @@ def _text(value: object) -> str:
     return value[:_LONGEST_DETAIL_RAISING] if isinstance(value, str) else ""
 
 
-# Where the errors are defined that operations raise; a client raises them again.
+# The modules that define the errors of operations, which a client raises again.
 _ERROR_MODULES = frozenset(
     {
         __name__,

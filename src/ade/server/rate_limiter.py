@@ -1,13 +1,12 @@
-"""How often somebody has asked over HTTP, counted in the store and so for all servers together.
+"""The rate limiter for HTTP requests, with counters in the store that all servers share.
 
-Where much is allowed, a server takes several starts at once and hands them out itself: then most requests cost no
-write. It takes about as many as were used lately, so that little is left over, on however many servers there are.
+For high limits, a server reserves several tokens in one write and hands them out itself, so most requests cost no
+write. It reserves about as many as were used recently, so few are left over, however many servers there are.
 
-No more than the limit ever gets through. Starts lapse after the time in which one part of the limit comes back, and
-they are taken from a limit that is smaller by that part: just what those make up for that are used later than they were
-taken.
+The limit is never exceeded. Reserved tokens expire after the time in which one batch is refilled, and they are reserved
+from a limit that is smaller by one batch. That compensates for tokens that are used later than they were reserved.
 
-Of two limits the one of the asker goes first: whoever is refused takes nothing away from all others.
+The caller's own limit is checked before the global one, so a rejected caller does not use up the global limit.
 """
 
 import asyncio
@@ -21,20 +20,20 @@ from ade.server.rate_limits import WEB_RATES, RateLimitRule, limit_of
 from ade.server.routing import TrafficClass
 from ade.stores.ports import Stores
 
-_PARTS = 50  # of a limit: one is what may be taken at once
+_PARTS = 50  # a limit is divided into this many batches
 _MOST_KEPT = 10_000
 _ALL = "all"
 
 
 class RateGrant(Struct, frozen=True):
-    """For `check_rate` and `rate_headers`. Without a limit: it is not counted."""
+    """The result of `RateLimiter.take`, for `check_rate` and `rate_headers`. No limit: not counted."""
 
     limit: RateLimitRule | None
     wait_ms: int = 0
 
 
 class _TokenBucket:
-    """Starts that were taken and not used yet, and how many wait for more."""
+    """Tokens that are reserved but not used yet, and the number of callers waiting for more."""
 
     __slots__ = ("filling", "lapses_at", "left", "size", "waiting")
 
@@ -45,13 +44,16 @@ class _TokenBucket:
         self.filling: asyncio.Future[int] | None = None
 
     def wanted(self, steady: int) -> int:
-        """How many to take next: those that were used of the last ones, twice as many if these did not last."""
+        """How many tokens to reserve next: as many as were last used, or twice that if they ran out early."""
         used = max(self.size - self.left, 1)
         return 2 * used if steady < self.lapses_at else used
 
 
 class RateLimiter:
-    """For one event loop. `times` is how much more all may ask together than one may; 0: as much as they like."""
+    """For one event loop.
+
+    The global limit is `times` the limit of one caller; 0 means no global limit.
+    """
 
     def __init__(self, stores: Stores, rates: Mapping[TrafficClass, Rate] = WEB_RATES, *, times: int = 100) -> None:
         self._stores = stores
@@ -65,7 +67,7 @@ class RateLimiter:
         self._refused = RateLimitCache(stores)
 
     async def take(self, traffic: TrafficClass, who: str) -> RateGrant:
-        """Count one request of an account, an agent or an address. A refused one is not counted."""
+        """Count one request of an account, agent, or address. A rejected request is not counted."""
         own = self._own.get(traffic)
         if own is None:
             return RateGrant(None)
@@ -86,7 +88,7 @@ class RateLimiter:
         return wait_ms
 
     async def _take(self, limit: RateLimitRule, key: str) -> int:
-        """0, or for how many milliseconds there is none."""
+        """Return 0, or the milliseconds until a token is available."""
         if limit.count < 2 * _PARTS:
             return await self._stores.documents.take_rate(f"web:{key}", limit.count, limit.period_ms)
         purse = self._purses.get(key) or self._new_purse(key)
@@ -97,12 +99,12 @@ class RateLimiter:
             wait_ms = await self._filled(purse, limit, key)
             if wait_ms:
                 return wait_ms
-            if purse.left:  # others may have been faster
+            if purse.left:  # concurrent requests might have used all of them
                 purse.left -= 1
                 return 0
 
     async def _filled(self, purse: _TokenBucket, limit: RateLimitRule, key: str) -> int:
-        """All who wait share what is taken next: each for himself would take far more than is used."""
+        """Share one refill among all waiting requests: separate refills would reserve far too many."""
         purse.waiting += 1
         try:
             if purse.filling is None:
@@ -116,7 +118,7 @@ class RateLimiter:
         part = limit.count // _PARTS
         count = limit.count - part
         period_ms = -(-limit.period_ms * count // limit.count)
-        began = self._stores.clock.steady()  # before the store takes them: rather too short than too long
+        began = self._stores.clock.steady()  # before the write, so that tokens expire early rather than late
         size = min(max(purse.wanted(began), purse.waiting), part)
         take = self._stores.documents.take_rate
         try:
@@ -130,7 +132,7 @@ class RateLimiter:
         return wait_ms
 
     def _new_purse(self, key: str) -> _TokenBucket:
-        if len(self._purses) >= _MOST_KEPT:  # what is left in those lapses
+        if len(self._purses) >= _MOST_KEPT:  # the tokens left in the evicted buckets expire
             for oldest in list(self._purses)[: _MOST_KEPT // 2]:
                 del self._purses[oldest]
         purse = self._purses[key] = _TokenBucket()
@@ -138,6 +140,6 @@ class RateLimiter:
 
 
 def _heard(filling: "asyncio.Future[int]") -> None:
-    """Also if nobody waits for it any more."""
+    """Retrieve the exception, so that asyncio does not report it if no request waits for it."""
     if not filling.cancelled():
         filling.exception()

@@ -1,9 +1,8 @@
-"""How often somebody may ask, by the class of what he asks for, and the headers that tell him.
+"""Rate limit rules by traffic class, and the RateLimit response headers.
 
-How it is used: before a route is carried out, `await WebRates.take(route.traffic, who)` of
-`ade.server.rate_limiter`, then `check_rate(limit, wait_ms)`, and `rate_headers(limit, wait_ms)` into every answer, the
-refusal too. Somebody unknown is counted by his address. Lock requests are counted once more, by their owner, where
-locks are kept.
+`ade.server.rate_limiter` counts a request, `check_rate` rejects it if needed, and `rate_headers` go into every
+response, including rejections. Unauthenticated callers are counted by address. Lock requests are also counted by owner,
+in the lock service.
 """
 
 from collections.abc import Mapping
@@ -17,6 +16,8 @@ from ade.server.routing import TrafficClass
 
 
 class RateLimitRule(Struct, frozen=True, kw_only=True):
+    """The rate limit of a traffic class: `count` requests in `period_ms`."""
+
     name: TrafficClass
     count: int
     period_ms: int
@@ -34,13 +35,13 @@ WEB_RATES: Mapping[TrafficClass, Rate] = {
 
 
 def limit_of(traffic: TrafficClass, rates: Mapping[TrafficClass, Rate] = WEB_RATES) -> RateLimitRule | None:
-    """None: it is not counted."""
+    """Return the limit of a traffic class, or None if it is not limited."""
     rate = rates.get(traffic)
     return None if rate is None else RateLimitRule(name=traffic, count=rate[0], period_ms=rate[1])
 
 
 def read_rates(texts: Mapping[str, str]) -> Mapping[TrafficClass, Rate]:
-    """The rates as the settings have them. `none`, and what is not named: not counted. Raises ValueError."""
+    """Parse the rates in the settings. `none` and missing classes are not limited. Raises ValueError."""
     rates: dict[TrafficClass, Rate] = {}
     for name, text in texts.items():
         rate = read_rate(text)
@@ -52,7 +53,7 @@ def read_rates(texts: Mapping[str, str]) -> Mapping[TrafficClass, Rate]:
 
 
 def check_rate(limit: RateLimitRule, wait_ms: int) -> None:
-    """Raise RequestRefused (429) unless `take_rate` has let it through."""
+    """Raise RequestRefused (429) if the limiter returned a waiting time."""
     if wait_ms > 0:
         seconds = wait_ms / 1000
         refused = RequestRefused(
@@ -68,7 +69,7 @@ def check_rate(limit: RateLimitRule, wait_ms: int) -> None:
 
 
 def rate_headers(limit: RateLimitRule, wait_ms: int, remaining: int | None = None) -> dict[str, str]:
-    """RateLimit-Policy always; RateLimit when it is known how much is left, as after a refusal: nothing."""
+    """Return RateLimit-Policy, and RateLimit if the remainder is known, as after a rejection: 0."""
     headers = {"RateLimit-Policy": f'"{limit.name}";q={limit.count};w={max(1, -(-limit.period_ms // 1000))}'}
     if wait_ms > 0:
         seconds = retry_after(wait_ms / 1000)

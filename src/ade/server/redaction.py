@@ -1,6 +1,6 @@
-"""Records as somebody outside would have them back, where nothing goes over the wire: without what never leaves.
+"""Private fields of records, and records without them, as a client of a server receives them.
 
-The same as writing and reading them (`ade.server.wire_format`), but cheap enough for a command that shows a file.
+The result equals writing and reading the record (`ade.server.wire_format`), but it is fast enough for local commands.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,25 +9,23 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 
 from msgspec import NODEFAULT, Struct, structs
 
-# Fields of records that never leave: those that only a store understands, and secrets.
-
-
+# Internal to a store. Secrets are marked by type, with `mark_private`.
 PRIVATE_FIELDS = frozenset({"lease_until", "heartbeat_until", "args_digest", "runs_until", "seen_until"})
 _hidden: dict[type[Struct], frozenset[str]] = {}
 
 
 def mark_private(record: type[Struct], *fields: str) -> None:
-    """Never write these fields of a type; called where the type is defined or answered, before its first use."""
+    """Never write these fields of a type. Call it where the type is defined, before its first use."""
     _hidden[record] = _hidden.get(record, frozenset()) | frozenset(fields)
 
 
 def private_fields_of(record: type[Struct]) -> frozenset[str]:
-    """The fields of a type that never leave."""
+    """Return the fields of a type that are never written."""
     return PRIVATE_FIELDS | _hidden.get(record, frozenset())
 
 
 class RedactionPlan(NamedTuple):
-    """Of one type of records: hidden fields with their defaults, fields with such records in them, and lists."""
+    """For a record type: hidden fields and defaults, fields that contain such records, and list fields."""
 
     hidden: Mapping[str, Callable[[], Any]]
     deep: tuple[str, ...]
@@ -35,7 +33,7 @@ class RedactionPlan(NamedTuple):
 
 
 def redacted(value: Any) -> Any:
-    """The value, or a copy in which hidden fields have their defaults."""
+    """Return the value, or a copy in which hidden fields have their defaults."""
     if isinstance(value, Struct):
         return _seen_record(value)
     if type(value) in (list, tuple):
@@ -55,14 +53,14 @@ def _seen_record(record: Struct) -> Struct:
 
 @cache
 def redaction_plan_of(kind: type[Struct]) -> RedactionPlan:
-    """Raises TypeError for a hidden field without a default: nobody outside could have such a record."""
+    """Return the plan of a type. Raises TypeError for a hidden field without a default."""
     wakeups, hidden = get_type_hints(kind), private_fields_of(kind)
     fields = structs.fields(kind)
     others = [field.name for field in fields if field.name not in hidden]
     return RedactionPlan(
         hidden={field.name: _default(kind, field) for field in fields if field.name in hidden},
         deep=tuple(name for name in others if _is_deep(wakeups[name], kind)),
-        lists=tuple(name for name in others if get_origin(wakeups[name]) is Sequence),  # they come back as lists
+        lists=tuple(name for name in others if get_origin(wakeups[name]) is Sequence),  # decoding yields lists
     )
 
 

@@ -1,12 +1,12 @@
-"""The decorator that declares an operation of the API, and what a declared function takes and returns.
+"""The decorator that declares an API operation, and the registry of declared operations.
 
-    @operation("POST /tasks/{task_id}/cancel", permission=Permission.ENQUEUE, others=Permission.OPERATE, tag=Tag.HEEDED)
-    async def cancel_task(office: Office, asked: Asked, task_id: str, body: Cancel) -> Task:
+    @operation("POST /tasks/{task_id}/cancel", permission=Permission.ENQUEUE, others=Permission.OPERATE)
+    async def cancel_task(services: Services, request: RequestContext, task_id: str, body: CancelTask) -> Task:
         \"""Stop a task.\"""
 
 This is the only declaration. The table of routes (`ade.server.routes`), the OpenAPI document, the methods of the
-client, the reference and the rows of the access matrix are derived from it: the name of the function is the
-operationId, the first sentence of its docstring is the summary, and its annotations are the request and response types.
+client, the reference, and the rows of the access matrix are derived from it. The function name is the operationId, the
+first sentence of the docstring is the summary, and the annotations are the request and response types.
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,26 +21,28 @@ from ade.server.routing import API, AuthLevel, ETagUse, Route, TrafficClass
 
 OperationFunction = Callable[..., Awaitable[Any]]
 F = TypeVar("F", bound=OperationFunction)
-_FIRST = 2  # office and asked come before what is requested
+_FIRST = 2  # services and request come before the path parameters
 _FORMS = ("query", "body")
 
 
 class Operation(NamedTuple):
+    """A declared operation: its route and its function."""
+
     route: Route
     function: OperationFunction
 
 
 class OperationSignature(Struct, frozen=True, kw_only=True):
-    """What an operation takes and returns."""
+    """The request and response types of an operation."""
 
     path: tuple[str, ...]
     query: type[Struct] | None
     body: type[Struct] | None
-    answer: Any  # a Struct, Page[Struct], or None for nothing
-    is_tagged: bool  # the response comes with its version
+    answer: Any  # a Struct, Page[Struct], or None for 204
+    is_tagged: bool  # the function returns a VersionedRecord
 
 
-OPERATIONS: dict[str, Operation] = {}  # of the modules that are loaded; `ade.server.routes` loads all
+OPERATIONS: dict[str, Operation] = {}  # of the modules loaded so far; `ade.server.routes` loads all
 
 
 def operation(
@@ -61,11 +63,11 @@ def operation(
     has_method: bool = True,
     prefix: str = API,
 ) -> Callable[[F], F]:
-    """Declare a function as an operation; `line` is `METHOD /path` below `prefix`, the rest is that of `Route`.
+    """Declare a function as an operation. `line` is `METHOD /path` below `prefix`; see `Route` for the rest.
 
-    Of several permissions one is enough. Unless stated otherwise, everything but a GET changes something, and takes an
-    Idempotency-Key unless it is a PUT or DELETE, which are safe to repeat by themselves. Raises TypeError for a
-    function that does not fit its path.
+    One of several permissions is sufficient. By default, every method except GET is a write, and a write takes an
+    Idempotency-Key unless it is a PUT or DELETE, which are idempotent anyway. Raises TypeError for a function whose
+    parameters do not match its path.
     """
     method, _, path = line.partition(" ")
     needs = frozenset({permission} if isinstance(permission, Permission) else permission)
@@ -123,7 +125,7 @@ def _path_arguments(function: OperationFunction) -> tuple[str, ...]:
 
 @cache
 def shape_of(name: str) -> OperationSignature:
-    """What the operation of this name takes and returns."""
+    """Return the request and response types of the operation with this name."""
     function = OPERATIONS[name].function
     wakeups = get_type_hints(function)
     answer = wakeups["return"]

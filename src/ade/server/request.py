@@ -1,4 +1,4 @@
-"""A request as it came in, and the answer to it."""
+"""HTTP requests and responses, the access log, the configuration of a server, and the caller of a request."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
@@ -42,18 +42,18 @@ from ade.server.routing import AuthLevel, Route, RouteAccess, TrafficClass, chec
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-_LISTS = frozenset({"accept", "if-match", "if-none-match", "prefer"})  # may come in several lines, which are one list
-_MOST_FIELDS = 1_000  # parsed at all; check_parameters is stricter
+_LISTS = frozenset({"accept", "if-match", "if-none-match", "prefer"})  # several headers of one name form one list
+_MOST_FIELDS = 1_000  # of the parser; check_parameters is stricter
 
 
 class ClientGone(Exception):
-    """Whoever asked does not wait for the answer any more."""
+    """The client disconnected before the response."""
 
 
 class HttpRequest:
-    """One request. Nothing of it is believed before `check`."""
+    """One request. Its content is untrusted before `check`."""
 
-    body_s: ClassVar[float] = 60.0  # in which a body must come
+    body_s: ClassVar[float] = 60.0  # time limit for receiving a body
     __slots__ = (
         *("_receive", "account", "headers", "host", "id", "method", "named", "pairs", "path", "peer", "route"),
         *("scheme", "target"),
@@ -78,11 +78,11 @@ class HttpRequest:
         self.peer: str | None = scope["client"][0] if scope.get("client") else None
         self.scheme: str = scope["scheme"]
         self.pairs: list[tuple[str, str]] = []
-        self.route: str | None = None  # and who asks: for the log, as soon as they are known
+        self.route: str | None = None  # this and the account: for the log, as soon as they are known
         self.account: str | None = None
 
     def check(self, limits: RequestLimits) -> None:
-        """Raises RequestRefused for what no route would take."""
+        """Raise RequestRefused for a request that no route accepts."""
         check_target(self.target, limits)
         check_headers(self.headers, limits)
         if self.host is not None:
@@ -94,7 +94,7 @@ class HttpRequest:
             self.pairs = parse_qsl(
                 query, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=_MOST_FIELDS
             )
-        except ValueError:  # also bytes that are no UTF-8
+        except ValueError:  # also bytes that are not UTF-8
             raise RequestRefused(
                 HttpFault.BAD_REQUEST, "the part behind ? is not of the form name=value&name=value, in UTF-8"
             ) from None
@@ -102,17 +102,17 @@ class HttpRequest:
 
     @property
     def declared_length(self) -> str | None:
-        """Of the body: "0" where there is none, None where it is not said."""
+        """The length of the body: "0" without a body, None if it is not declared."""
         if "transfer-encoding" in self.named:
             return None
         return self.named.get("content-length", "0")
 
     async def body(self, limits: RequestLimits) -> bytes:
-        """All of it. Raises RequestRefused (413) as soon as it is too much, and ClientGone."""
+        """Return the whole body. Raises RequestRefused (413) as soon as it is too large, and ClientGone."""
         if self.declared_length == "0":
             return b""
         check_length(self.named.get("content-length"), limits)
-        # Most bodies came with their head. uvicorn knows, and a timer for nothing costs as much as reading the form.
+        # Most bodies arrive with their head, and uvicorn knows. A needless timer costs as much as parsing the body.
         if getattr(getattr(self._receive, "__self__", None), "more_body", True) is False:
             return await self._all_parts(limits)
         try:
@@ -136,13 +136,13 @@ class HttpRequest:
                 return b"".join(parts)
 
     async def gone(self) -> None:
-        """Returns when the client has hung up; to be called once the body was read."""
+        """Return when the client has disconnected. Call it only after the body was read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
 
 class HttpResponse(Struct, frozen=True):
-    """The whole answer, or one that goes on for as long as `stream` does."""
+    """A response, either complete or streamed from `stream`."""
 
     status: int
     body: bytes = b""
@@ -151,22 +151,20 @@ class HttpResponse(Struct, frozen=True):
     stream: AsyncIterator[bytes] | None = None
 
 
-# One line in the log for each request, where that is wanted: what was asked for, by whom, and how it was answered.
-#
-# Nothing that a stranger writes gets into it: the path is that of the route, so neither ids nor parameters are told,
-# and every field is short.
-
-
 Which = Literal["off", "errors", "all"]
-UNKNOWN = "unknown"  # the path of a request that was refused before its route was found
-CLIENT_GONE = 499  # nobody waited for the answer; what other servers write for it too
+UNKNOWN = "unknown"  # the path of a request that was rejected before routing
+CLIENT_GONE = 499  # the client disconnected; the status that nginx logs for it
 _FIRST_ERROR = 400
 _LONGEST_METHOD = 20
 log = Log("ade.http.access")
 
 
 class AccessLog:
-    """Tells of all requests, or of those alone that were refused or failed."""
+    """Logs one line for each request, or only for those that failed.
+
+    No line contains text from the client: the path is that of the route, without IDs or parameters, and fields are
+    short.
+    """
 
     def __init__(self, which: Literal["errors", "all"]) -> None:
         self._from_status = _FIRST_ERROR if which == "errors" else 0
@@ -174,7 +172,7 @@ class AccessLog:
     async def around(
         self, request: HttpRequest, send: Send, answer: Callable[[HttpRequest, Send], Awaitable[None]]
     ) -> None:
-        """Answer a request, and tell of it when that is over: of a stream, when it has ended."""
+        """Answer a request and log it when the response ends; for a stream, when the stream ends."""
         began, sent = perf_counter(), _CountingSend(send)
         try:
             await answer(request, sent)
@@ -198,7 +196,7 @@ class AccessLog:
 
 
 class _CountingSend:
-    """Passes on what is sent, and counts it."""
+    """Forwards messages and counts the bytes."""
 
     __slots__ = ("_send", "size", "status")
 
@@ -220,54 +218,50 @@ def _method(text: str) -> str:
     return text if is_plain else UNKNOWN
 
 
-# What a server has beside its routes: who may be whom, how often, how much, and whether it is about to stop.
-
-
 Recognise = Callable[[Credentials], Awaitable[Caller | None]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerServices:
+    """The configuration and the services of a server: authentication, limits, hosts, and shutdown."""
+
     services: Services
     recognise: Recognise
     rates: RateLimiter
     hosts: frozenset[str]
     trusted: tuple[Network, ...] = ()
     limits: RequestLimits = USUAL
-    local: Caller | None = None  # whoever asks, where nobody is asked who he is (http.auth = "off")
+    local: Caller | None = None  # the caller of every request if http.auth = "off"
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     session_lasts_s: int = 86_400
     key_retention_ms: int = 86_400_000
-    key_runs_ms: int = 30_000  # after which a request with a key is taken for dead, unless its server says otherwise
+    key_runs_ms: int = 30_000  # a request with a key is presumed dead after this time without renewal
     max_subscribers: int = 5_000
     max_subscribers_each: int = 200
     access_log: Which = "off"
-    recheck_ms: int = 15_000  # how long a stream goes on for somebody who may not see it any more
-
-
-# Who asks: from the bytes of a request to somebody who is known, and may do this.
+    recheck_ms: int = 15_000  # how long a stream continues after access was revoked
 
 
 class RequestCaller(Struct, frozen=True):
-    """Somebody at the door, known or not."""
+    """The caller of a request, authenticated or not, and their access to the route."""
 
     caller: Caller | None
     access: RouteAccess
     credentials: Credentials
     address: str
-    cookie: str  # the name of the session cookie for this way to reach us
+    cookie: str  # the name of the session cookie for this scheme and host
 
     @property
     def counted_as(self) -> str:
-        """No account has a space in its name."""
+        """The key for limits. It cannot collide with an account, whose ID contains no space."""
         return f"address {counted_address(self.address)}" if self.caller is None else self.caller.user.id
 
 
 async def visitor(service: ServerServices, request: HttpRequest, route: Route) -> RequestCaller:
-    """Raises RequestRefused, NotAuthenticated and NotPermitted."""
+    """Authenticate and authorize a request. Raises RequestRefused, NotAuthenticated, and NotPermitted."""
     check_query([("", request.path), *request.pairs])
     host = request.named.get("host")
-    if route.traffic is not TrafficClass.PROBE:  # which tells nothing, and is asked for by whatever address there is
+    if route.traffic is not TrafficClass.PROBE:  # probes reveal nothing, and use any host name
         check_host(host, service.hosts)
     address = client_address(request.peer, request.headers, service.trusted)
     scheme = client_scheme(request.peer, request.headers, request.scheme, service.trusted)
@@ -275,7 +269,7 @@ async def visitor(service: ServerServices, request: HttpRequest, route: Route) -
     credentials = read_credentials(shown, scheme=scheme, host=host, address=address)
     caller = await _caller(service, route, credentials)
     request.account = None if caller is None else caller.user.id
-    if not credentials.token:  # also for what is none, as a browser sends it to a proxy that asks for a password
+    if not credentials.token:  # also for an invalid one: browsers send Basic credentials to a proxy
         _check_origin(request, route, credentials, origin_of(scheme, host))
     return RequestCaller(caller, check_access(route, caller), credentials, address, cookie_name(scheme, host))
 
@@ -287,18 +281,20 @@ def _bearer_alone(request: HttpRequest) -> list[tuple[str, str]]:
 
 async def _caller(service: ServerServices, route: Route, credentials: Credentials) -> Caller | None:
     if route.door is AuthLevel.PUBLIC:
-        return None  # it makes no difference, so nobody is looked up
+        return None  # saves the lookup
     if credentials.token is None and credentials.session is None:
         return service.local
     return await service.recognise(credentials)
 
 
 def _check_origin(request: HttpRequest, route: Route, credentials: Credentials, own: str) -> None:
-    """No page of another site acts through a browser that is signed in, signs it in, or uses an open door. None can
-    make one send a token."""
+    """Prevent pages of other sites from acting through a browser: with its session, to sign in, or if auth is off.
+
+    They cannot make a browser send a token.
+    """
     origin, fetch_site = request.named.get("origin"), request.named.get("sec-fetch-site")
     is_write = route.mutates or request.method not in SAFE_METHODS
     if credentials.session is not None and is_write and route.door is not AuthLevel.PUBLIC:
         check_same_origin_write({own}, origin=origin, fetch_site=fetch_site)
-    elif route.mutates or route.door is not AuthLevel.PUBLIC:  # probes may be looked at from anywhere
+    elif route.mutates or route.door is not AuthLevel.PUBLIC:  # any page can read probes
         check_same_origin_read({own}, origin=origin, fetch_site=fetch_site)

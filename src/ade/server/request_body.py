@@ -1,7 +1,7 @@
-"""How much a request may be. Whatever is beyond is refused before anything of it is kept or looked at further.
+"""Request limits, media types, and strict JSON parsing: whatever exceeds a limit is rejected before it is processed.
 
-How it is used: `check_target` and `check_headers` first, `check_length` before the body is read, `check_size` while it
-is (a body in chunks has no length), `check_parameters` on the decoded query.
+`check_target` and `check_headers` come first, then `check_length` before the body is read, `check_size` while it is
+read (a chunked body has no length), and `check_parameters` on the decoded query.
 """
 
 import json
@@ -20,13 +20,15 @@ Pairs = Sequence[tuple[str, str]]
 
 
 class RequestLimits(Struct, frozen=True, kw_only=True):
+    """Size limits of a request."""
+
     body_bytes: int = 8 * 1024 * 1024
     json_depth: int = 64
     target_chars: int = 8_192
     parameters: int = 100
     parameter_chars: int = 2_000
     headers: int = 100
-    header_chars: int = 16_384  # of one
+    header_chars: int = 16_384  # per header
     all_header_chars: int = 65_536
 
 
@@ -43,7 +45,7 @@ _SECRETS = frozenset({"access_token", "api_key", "apikey", "authorization", "pas
 
 
 def check_target(target: str, limits: RequestLimits = USUAL) -> None:
-    """The path and query as they were sent. Raises RequestRefused (400, 414)."""
+    """Check the path and query as sent. Raises RequestRefused (400, 414)."""
     if len(target) > limits.target_chars:
         raise RequestRefused(HttpFault.URI_TOO_LONG, f"an address has at most {limits.target_chars:,} characters here")
     if not target.startswith("/") or _CONTROL.search(target):
@@ -51,7 +53,10 @@ def check_target(target: str, limits: RequestLimits = USUAL) -> None:
 
 
 def check_headers(headers: Pairs, limits: RequestLimits = USUAL) -> None:
-    """Raises RequestRefused (400, 431). Where a request ends must be beyond doubt: such headers come only once."""
+    """Check names, values, and sizes. Raises RequestRefused (400, 431).
+
+    Headers that determine where a request ends must occur only once, to prevent request smuggling.
+    """
     sizes = [len(name) + len(value) for name, value in headers]
     if (
         len(sizes) > limits.headers
@@ -63,7 +68,7 @@ def check_headers(headers: Pairs, limits: RequestLimits = USUAL) -> None:
             f"at most {limits.headers} headers, {limits.header_chars:,} characters each and"
             f" {limits.all_header_chars:,} together",
         )
-    # All names together and all values together: every request comes by here.
+    # One match for all names and one for all values, because this runs for every request.
     are_names = all(name for name, _ in headers) and _NAMES.fullmatch("".join([name for name, _ in headers]))
     if not are_names or _CONTROL_BUT_TAB.search("".join([value for _, value in headers])):
         raise RequestRefused(HttpFault.BAD_REQUEST, "a header has a name or a value with characters that none may have")
@@ -86,7 +91,7 @@ def _check_encoding(headers: Pairs, seen: Set[str]) -> None:
 
 
 def check_length(content_length: str | None, limits: RequestLimits = USUAL) -> None:
-    """What the request says about its body. Raises RequestRefused (400, 413)."""
+    """Check the Content-Length header. Raises RequestRefused (400, 413)."""
     if content_length is None:
         return
     if not _LENGTH.fullmatch(content_length):
@@ -95,7 +100,7 @@ def check_length(content_length: str | None, limits: RequestLimits = USUAL) -> N
 
 
 def check_size(read: int, limits: RequestLimits = USUAL) -> None:
-    """So many bytes of the body have come. Raises RequestRefused (413)."""
+    """Check the number of body bytes read so far. Raises RequestRefused (413)."""
     if read > limits.body_bytes:
         raise RequestRefused(
             HttpFault.PAYLOAD_TOO_LARGE,
@@ -106,7 +111,7 @@ def check_size(read: int, limits: RequestLimits = USUAL) -> None:
 
 
 def check_parameters(query: Pairs, limits: RequestLimits = USUAL) -> None:
-    """Raises RequestRefused (400). Secrets are refused too: addresses are written down in many places."""
+    """Check the query. Raises RequestRefused (400), also for secrets: URLs are logged in many places."""
     if len(query) > limits.parameters:
         raise RequestRefused(HttpFault.BAD_REQUEST, f"a request has at most {limits.parameters} parameters")
     for name, value in query:
@@ -124,17 +129,12 @@ def check_parameters(query: Pairs, limits: RequestLimits = USUAL) -> None:
 
 
 def _is_text_limits(value: str) -> bool:
-    """No half of a surrogate pair, as bytes that are not UTF-8 are sometimes decoded to."""
+    """No lone surrogates, to which some decoders map bytes that are not UTF-8."""
     return not any("\ud800" <= char <= "\udfff" for char in value) if not value.isascii() else True
 
 
-# JSON bodies: one value, read in one way only.
-#
-# Parsers differ in what they make of a name that comes twice, of NaN or of half a surrogate pair, so whoever checks a
-# request and whoever carries it out could see two requests. Such bodies are refused. How it is used:
-# `check_media_type` for routes with a body, then `read_json`, and what it answers is converted with
-# `msgspec.convert(..., strict=True)` into a struct with `forbid_unknown_fields`; its ValidationError is told with
-# `refused_fields`.
+# JSON bodies. Parsers differ in how they treat duplicate names, NaN, and lone surrogates, so a proxy that checks a
+# request and the server that executes it could read two different requests. Such bodies are rejected.
 
 
 JSON = "application/json"
@@ -143,11 +143,11 @@ _STEPS = [1 if chr(byte) in "[{" else -1 for byte in range(256)]
 _SUSPICIOUS = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 _UNTOLD = re.compile("[\x00\ud800-\udfff]")
 _LONGEST_NUMBER = 400
-_LARGE_NUMBER = re.compile(rb"[0-9]{100}|[0-9][eE]\+?[0-9]{3}")  # no other is too large for a float, or too long
+_LARGE_NUMBER = re.compile(rb"[0-9]{100}|[0-9][eE]\+?[0-9]{3}")  # finds all numbers that are too large or too long
 
 
 def read_json(body: bytes, limits: RequestLimits = USUAL) -> Any:
-    """The value. Raises RequestRefused (400)."""
+    """Return the JSON value of a body. Raises RequestRefused (400)."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -164,16 +164,16 @@ def read_json(body: bytes, limits: RequestLimits = USUAL) -> Any:
 
 
 def depth(body: bytes) -> int:
-    """How deep lists and objects are inside each other, without following them: no body can make this fail."""
-    quoted = body.replace(b"\\\\", b"").replace(b'\\"', b"")  # what is between every other two quotes is a text
+    """Return the nesting depth by counting brackets, without recursion, so that no body makes it fail."""
+    quoted = body.replace(b"\\\\", b"").replace(b'\\"', b"")  # every other part between quotes is a string
     brackets = b"".join(quoted.split(b'"')[::2]).translate(None, _NO_BRACKETS)
     return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
 
 
 def check_media_type(content_type: str | None, taken: Sequence[str] = (JSON,)) -> None:
-    """Raises RequestRefused (415). Other types than JSON are what a form of a foreign page could send."""
+    """Raise RequestRefused (415) unless it is JSON. A form on a foreign page can send other types."""
     if content_type == JSON and JSON in taken:
-        return  # as most say it
+        return  # the common case
     media, _, parameters = (content_type or "").partition(";")
     charset = re.search(r"charset\s*=\s*\"?([\w-]+)", parameters, re.IGNORECASE | re.ASCII)
     is_utf8 = charset is None or charset[1].lower() in ("utf-8", "utf8")
@@ -184,7 +184,7 @@ def check_media_type(content_type: str | None, taken: Sequence[str] = (JSON,)) -
 
 
 def choose_media_type(accept: str | None, offered: Sequence[str]) -> str:
-    """The offer that Accept likes best, the first of equals. Raises RequestRefused (406)."""
+    """Return the offer that Accept prefers, the first of equals. Raises RequestRefused (406)."""
     if accept is None or not accept.strip():
         return offered[0]
     ranges = [_range(part) for part in accept[:4_096].split(",") if part.strip()]
@@ -204,7 +204,7 @@ def _range(part: str) -> tuple[str, float]:
 
 
 def _quality(offer: str, ranges: Sequence[tuple[str, float]]) -> float:
-    """By the narrowest range that it fits."""
+    """The quality of the most specific range that matches."""
     known = dict(reversed(ranges))
     family = f"{offer.partition('/')[0]}/*"
     return next((known[each] for each in (offer, family, "*/*") if each in known), 0.0)
@@ -213,7 +213,7 @@ def _quality(offer: str, ranges: Sequence[tuple[str, float]]) -> float:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        counted = Counter(name for name, _ in pairs)  # once: a large body has hundreds of thousands of them
+        counted = Counter(name for name, _ in pairs)  # in linear time: a large body has hundreds of thousands of them
         twice = next(name for name, times in counted.items() if times > 1)
         raise _refused(f"an object has {twice[:60]!r} twice")
     return found

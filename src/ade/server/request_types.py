@@ -1,7 +1,7 @@
-"""Texts and numbers of a certain kind, as the description of the interface tells them.
+"""Annotated types for request fields, with their JSON schema, and the base classes of request bodies.
 
-They are told here and checked where they are used, in words of their own, so that whoever writes one wrongly hears the
-same over HTTP, from the command line and in Python. A test compares the two.
+The patterns only describe the fields in the OpenAPI document. The code that uses a value validates it, so that the
+error message is the same over HTTP, on the command line, and in Python. A test compares the two.
 """
 
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ MOST_TOGETHER = 1_000
 
 
 def described(**schema: Any) -> Meta:
+    """Add these keywords to the JSON schema of an annotated type, without validating them."""
     return Meta(extra_json_schema=schema)
 
 
@@ -49,14 +50,11 @@ Line = Annotated[str, Meta(max_length=2_000)]
 
 
 class Form(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Anything else than what it names is refused."""
+    """A query or body that rejects unknown fields."""
 
 
 class Nothing(Form):
     """A body without fields; it may be left out."""
-
-
-# Forms with a password or another secret in them, of which nothing gets into a log.
 
 
 Password = Annotated[str, Meta(max_length=1_000)]
@@ -64,5 +62,7 @@ Secret = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class SecretForm(Form):
+    """A body with a password or another secret, which its repr keeps out of the logs."""
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(...)"

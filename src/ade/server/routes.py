@@ -1,8 +1,8 @@
-"""All routes: importing this module loads every module that declares operations.
+"""The table of all routes: importing this module loads every module that declares operations.
 
-Only the server and the generators need them all; a client loads the module of the operation that it calls. The order
-counts: of two routes that fit a path the first is meant, as of `/approvals/stats` and `/approvals/{task_id}`. It is
-that of the collections below, and within a collection that of the declarations.
+Only the server and the generators need all routes. A client loads only the module of the operation that it calls. The
+order matters: the first route that matches a path wins, as with `/approvals/stats` and `/approvals/{task_id}`. Routes
+have the order of the collections below, and within a collection the order of their declarations.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from ade.tasks.api import create, dead_letters, queues, tasks
 from ade.webhooks import api as webhooks_api
 from ade.worker.api import runs, workers
 
-# In the order of their declarations where they share a collection.
+# Modules that share a collection must be in order of precedence.
 MODULES = (
     *(
         create,
@@ -40,7 +40,7 @@ MODULES = (
     ),
     *(conversations_api, webhooks_api, settings_api, accounts_api, api_sessions, events_api, server_api),
 )
-# Sections of the OpenAPI document, each with the collections in it: what their paths begin with.
+# Sections of the OpenAPI document, each with the path prefixes of its collections.
 COLLECTIONS: Mapping[str, tuple[str, ...]] = {
     "tasks": ("/tasks", "/bulk-actions", "/definitions"),
     "dead letters": ("/dlq",),
@@ -62,7 +62,7 @@ _PLACES = [(section, collection) for section, collections in COLLECTIONS.items()
 
 
 def _place(route: Route) -> tuple[int, int]:
-    """Where a route stands. Raises ValueError for one of no collection, and for a module that is not listed."""
+    """Return the sort key of a route. Raises ValueError for a route in no collection or an unlisted module."""
     path = route.path.removeprefix(API)
     fitting = [number for number, (_, start) in enumerate(_PLACES) if path == start or path.startswith(f"{start}/")]
     if not fitting:

@@ -1,7 +1,7 @@
-"""What a route of the HTTP API is: its address, who may use it, and how requests to it are treated.
+"""The definition of a route (path, permissions, request handling) and the access check for a caller.
 
-Routes are declared by the decorator `operation` (`ade.server.registry`); the generated client has the part of them
-that it needs, as `ClientRoute`. Who may use one is decided in `ade.server.routing`.
+Routes are declared with the decorator `operation` (`ade.server.registry`). The generated client contains the part of
+them that it needs, as `ClientRoute`.
 """
 
 import re
@@ -14,56 +14,56 @@ from ade.errors import NotPermitted
 
 API = "/api/v1"
 _PARAMETER = re.compile(r"\{(\w+)\}")
-WIDE = frozenset({"agent_id", "inbox_id"})  # parameters whose values may contain a slash
+WIDE = frozenset({"agent_id", "inbox_id"})  # parameters whose values can contain a slash
 
 
 class TrafficClass(StrEnum):
-    """Classes of routes that are rate-limited separately. Those of `Asking` share their limit with other interfaces."""
+    """Classes of routes with separate rate limits. Those in `RateClass` share theirs with other interfaces."""
 
-    __hash__ = str.__hash__  # an Enum's own is a Python function
+    __hash__ = str.__hash__  # faster: Enum.__hash__ is a Python function
 
     READ = auto()
     WRITE = auto()
     VOTE = auto()
     LOGIN = auto()
-    WORK = auto()  # claims and heartbeats: many, and small
+    WORK = auto()  # claims and heartbeats: frequent and small
     LOCK = auto()  # lock requests
-    STREAM = auto()  # opening one; what comes through it is not counted
-    PROBE = auto()  # never counted: it must be answered when everything else is refused
+    STREAM = auto()  # counts opening a stream, not its events
+    PROBE = auto()  # never limited: probes must work while everything else is rejected
 
 
 class AuthLevel(StrEnum):
-    """What a caller must show before permissions are checked."""
+    """The authentication that a route requires before permissions are checked."""
 
     __hash__ = str.__hash__
 
     PUBLIC = auto()  # nothing
-    SELF = auto()  # any known account; the route is about the caller alone
-    SESSION = auto()  # the same with a login session: a stolen token is not enough
+    SELF = auto()  # any authenticated account; the route concerns only the caller
+    SESSION = auto()  # SELF with a login session: a stolen token is not enough
     PERMISSION = auto()  # one of the permissions in `needs`
 
 
 class ETagUse(StrEnum):
-    """What a route does with ETag and If-Match."""
+    """How a route uses ETag and If-Match."""
 
     __hash__ = str.__hash__
 
     NONE = auto()
-    ANSWERED = auto()  # the response has an ETag, a read may be answered with 304
-    HEEDED = auto()  # If-Match counts if it is there
+    ANSWERED = auto()  # the response has an ETag, and a read can return 304
+    HEEDED = auto()  # If-Match is optional
     REQUIRED = auto()  # 428 without If-Match
 
 
 class ClientRoute(Struct, frozen=True):
-    """What a client must know to call an operation, over HTTP or in its own process."""
+    """The part of a route that a client needs to call the operation, over HTTP or in process."""
 
     module: str  # where the function of the operation is defined
     method: str
     path: str
     mutates: bool = False
-    takes_key: bool = False  # heeds Idempotency-Key
+    takes_key: bool = False  # accepts Idempotency-Key
     tag: ETagUse = ETagUse.NONE
-    is_download: bool = False  # the response is a file, to be read as it arrives
+    is_download: bool = False  # the response is a file, streamed to the caller
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -76,45 +76,41 @@ class Route(ClientRoute, frozen=True, kw_only=True):
     operation: str  # the operationId, and the name of the function
     summary: str
     door: AuthLevel = AuthLevel.PERMISSION
-    needs: frozenset[Permission] = frozenset()  # one of these is enough
-    others: Permission | None = None  # the permission to do it to what belongs to others
+    needs: frozenset[Permission] = frozenset()  # any one of these is sufficient
+    others: Permission | None = None  # the permission to act on objects of other accounts
     traffic: TrafficClass = TrafficClass.READ
-    is_stream: bool = False  # may answer with server-sent events
-    waits: bool = False  # heeds `Prefer: wait`
-    media_types: tuple[str, ...] = ("application/json",)  # of a response that is not a record
-    problems: tuple[int, ...] = ()  # statuses it may answer with beyond those that follow from the rest
-    has_method: bool = True  # of the client; pages for browsers have none
+    is_stream: bool = False  # can return server-sent events
+    waits: bool = False  # supports `Prefer: wait`
+    media_types: tuple[str, ...] = ("application/json",)  # of a RawContent response
+    problems: tuple[int, ...] = ()  # further error statuses, for the OpenAPI document
+    has_method: bool = True  # in the client; pages for browsers have none
 
     @property
     def shape(self) -> str:
-        """The path without the names of its parameters: two routes of one shape and method would be the same."""
+        """The path without parameter names. A method and a shape identify a route."""
         return _PARAMETER.sub("{}", self.path)
 
 
-# Who may use a route.
-#
-# The HTTP layer calls `check_access` before every operation; the access matrix test goes through the table of routes
-# with `access`. `OWN` means that the operation decides by the object: for one that belongs to others the response is
-# the 404 of one that does not exist, unless the caller has the permission in `others`.
-
-
-# What somebody may do with a route.
-
-
 class RouteAccess(StrEnum):
-    __hash__ = str.__hash__  # an Enum's own is a Python function
+    """The access of a caller to a route.
+
+    With `OWN` the operation checks the object: another account's object returns the same 404 as an object that does not
+    exist, unless the caller has the permission in `others`.
+    """
+
+    __hash__ = str.__hash__  # faster: Enum.__hash__ is a Python function
 
     ALLOWED = auto()
-    OWN = auto()  # on what is the caller's own
+    OWN = auto()  # only to the caller's own objects
     DENIED = auto()  # 403
     UNKNOWN = auto()  # 401
 
 
-PROGRAMS = frozenset({Role.AGENT, Role.WORKER})  # roles of programs; the others are of people
+PROGRAMS = frozenset({Role.AGENT, Role.WORKER})  # roles of service accounts; all others are for people
 
 
 def access_with(route: Route, permissions: frozenset[Permission] | None, *, has_session: bool = False) -> RouteAccess:
-    """The access with these permissions; None: the caller is not known."""
+    """Return the access with these permissions. None means an unauthenticated caller."""
     if route.door is AuthLevel.PUBLIC:
         return RouteAccess.ALLOWED
     if permissions is None:
@@ -127,7 +123,7 @@ def access_with(route: Route, permissions: frozenset[Permission] | None, *, has_
 
 
 def access(route: Route, role: Role | None) -> RouteAccess:
-    """For the matrix: what an account with this role alone may do; None: the caller is not known."""
+    """Return the access of an account with only this role, for the access matrix test. None: unauthenticated."""
     if role is None:
         return access_with(route, None)
     is_human = role not in PROGRAMS
@@ -135,7 +131,7 @@ def access(route: Route, role: Role | None) -> RouteAccess:
 
 
 def check_access(route: Route, caller: Caller | None) -> RouteAccess:
-    """ALLOWED or OWN. Raises NotAuthenticated and NotPermitted."""
+    """Return ALLOWED or OWN; the HTTP layer calls it first. Raises NotAuthenticated and NotPermitted."""
     if caller is None:
         if route.door is AuthLevel.PUBLIC:
             return RouteAccess.ALLOWED

@@ -1,4 +1,4 @@
-"""Server-sent events: the event log as it grows, and the lines of a task as they are written."""
+"""Server-sent event streams: the event log and the output lines of a task, and the limit on open streams."""
 
 import asyncio
 import random
@@ -23,21 +23,21 @@ from ade.stores.ports import DONE
 from ade.tasks.api.tasks import existing_task, first_lines
 from ade.tasks.service import get
 
-# Places for streams: each keeps a connection for as long as somebody listens, so they are counted.
-
-
 _LATER_S = 5
 
 
 class StreamSlots:
-    """So many streams of a server, and of those so many for one account."""
+    """Limits open streams, because each holds a connection: `most` per server, `most_each` per account."""
 
     def __init__(self, most: int, most_each: int) -> None:
         self._most, self._most_each = most, most_each
         self._taken: Counter[str] = Counter()
 
     def check(self, who: str, *, is_shared: bool = False) -> None:
-        """Whether there is one more; an account that is shared by all has no part of its own. Raises RequestRefused."""
+        """Raise RequestRefused unless a slot is free.
+
+        A shared account (`http.auth = "off"`) has no limit of its own.
+        """
         if self._taken.total() >= self._most:
             raise RequestRefused(
                 HttpFault.UNAVAILABLE,
@@ -61,7 +61,7 @@ class StreamSlots:
 
 
 class SlottedStream:
-    """A stream that has its place from the moment it was promised until it is closed, also if it never begins."""
+    """A stream that holds its slot from its creation until it is closed, even if it is never read."""
 
     def __init__(self, chunks: AsyncIterator[bytes], places: StreamSlots, who: str) -> None:
         self._chunks, self._places, self._who = chunks, places, who
@@ -85,14 +85,14 @@ class SlottedStream:
 
 EVENT_STREAM = "text/event-stream"
 RETRY_MS = 2_000
-_FIRST_PAGE, _PAGE, _MOST_CHARS = 20, 500, 262_144  # lines, and what of them is sent at once: somebody may read slowly
-_LOOK_S = 1.0  # lines are not announced, so that writing them stays cheap
-_BREATH_S = 0.1  # between two looks, however many tasks come to their end
+_FIRST_PAGE, _PAGE, _MOST_CHARS = 20, 500, 262_144  # lines; and characters per chunk, because a client can be slow
+_LOOK_S = 1.0  # poll interval: lines send no notification, to keep writing them cheap
+_BREATH_S = 0.1  # minimum time between two polls, however many tasks finish
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 def wants_stream(request: HttpRequest) -> bool:
-    """Raises RequestRefused (406)."""
+    """Return whether the Accept header prefers an event stream. Raises RequestRefused (406)."""
     return choose_media_type(request.named.get("accept"), ("application/json", EVENT_STREAM)) == EVENT_STREAM
 
 
@@ -104,10 +104,10 @@ async def stream_response(
     values: tuple[str, ...],
     who: RequestCaller,
 ) -> HttpResponse:
-    """Raises RequestRefused and InvalidFilter before anything is sent."""
+    """Open a stream. Raises RequestRefused and InvalidFilter before anything is sent."""
     chunks = await _chunks(service, request, route, values, who)
     is_shared = service.local is not None and who.caller is service.local
-    places.check(who.counted_as, is_shared=is_shared)  # nothing is awaited before it is taken
+    places.check(who.counted_as, is_shared=is_shared)  # no await between this check and taking the slot
     return HttpResponse(
         200, media_type=EVENT_STREAM, headers=_HEADERS, stream=SlottedStream(chunks, places, who.counted_as)
     )
@@ -133,7 +133,10 @@ Still = Callable[[], Coroutine[Any, Any, bool]]
 
 
 def _still_may(service: ServerServices, route: Route, who: RequestCaller) -> Still:
-    """Whether who has opened the stream is still known and allowed: roles and tokens may be taken away meanwhile."""
+    """Return a function that checks whether the caller still has access.
+
+    Roles and tokens can be revoked while the stream is open.
+    """
 
     async def still_may() -> bool:
         if who.caller is None or who.caller is service.local:
@@ -167,21 +170,21 @@ async def _events(service: ServerServices, wanted: Any, begin: int | None, still
 
 
 def _come_back_ms() -> int:
-    """Not the same for all who were listening."""
+    """A random reconnect delay, so that not all clients reconnect at the same moment."""
     return random.randint(RETRY_MS // 4, RETRY_MS * 2)
 
 
 async def _lines(service: ServerServices, task_id: str, after: int, still_may: Still) -> AsyncIterator[bytes]:
-    """Lines until the task is final and all of them were sent.
+    """Yield lines until the task is final and every line was sent.
 
-    Who takes them slowly may never come to the end of what is written, so it is asked on the way whether he still may.
+    A slow client might never reach the last line, so access is also checked between pages.
     """
     stores = service.services.stores
     checked, many = stores.clock.steady(), _FIRST_PAGE
     yield comment("lines of a task")
     while not service.stopping.is_set():
         seen = stores.wakeups.generation(DONE)
-        is_final = (await get(stores, task_id)).is_final  # before reading, so that the end is read
+        is_final = (await get(stores, task_id)).is_final  # before reading, so that no last line is missed
         while page := first_lines(await stores.outputs.read_output(task_id, after, many), _MOST_CHARS):
             many = min(2 * len(page), _PAGE)
             yield b"".join(

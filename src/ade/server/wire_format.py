@@ -1,14 +1,12 @@
-"""Records as the API writes them, and back: moments as RFC 3339 text, nothing that only a store understands.
+"""The JSON form of records: conversion to and from wire types, with times as RFC 3339 text and no private fields.
 
-For every record type a *wire type* is made once, with the same field names: what is absent, None or empty is left out,
-private fields never leave. A field holds a moment if it is an int and named like one.
-`datetime` fields, as forms have them, are moments too. The wire types are also what the description of the interface
-(OpenAPI) is made of, so that it cannot say anything else than what is sent.
+For every record type, a *wire type* with the same field names is generated once. It omits fields that are absent, None,
+or empty, and never contains private fields. A field is a time if it is an int with the name of a time field, or a
+`datetime`. The OpenAPI document is generated from the same wire types, so it always matches what is sent. The payload
+of an event depends on its type, so a table (`ade.events.model`) lists the times in it.
 
-What an event holds depends on its type, so the moments in its payload are found by a table (`ade.events.model`).
-
-Of what is sent to ADE (`body_plan_of`) no field at all may be unknown, however deep, and null says as little as nothing
-does. What ADE answers may get new fields, so whoever reads it passes over those that he does not know.
+A request body (`body_plan_of`) rejects unknown fields at every depth, and null means the same as an absent field. A
+client ignores unknown fields of a response, because ADE can add fields.
 """
 
 import re
@@ -26,11 +24,13 @@ from ade.events.model import MOMENTS, Event, with_moments
 from ade.server.redaction import private_fields_of
 from ade.tasks.admission import LAST_MOMENT
 
-# Two functions for each type of record, that make its wire form and the record again: lists are long, forms have many
-# fields, and what is the same for all of a type is decided once, as `dataclasses` does it.
+# For each record type, two generated functions convert it to its wire form and back. Lists are long and forms have many
+# fields, so decisions that depend only on the type are made once, as in `dataclasses`.
 
 
 class CompiledField(Protocol):
+    """The attributes of a `CodecField` that the generated functions need."""
+
     @property
     def name(self) -> str: ...
     @property
@@ -48,8 +48,10 @@ class CompiledField(Protocol):
 
 
 def compiled_out(wire: type[Struct], fields: Sequence[CompiledField]) -> Callable[[Any], Any]:
-    """`record -> wire form`, which has the same fields in the same order. Their names are those of Structs, so nothing
-    foreign gets into the source."""
+    """Generate `record -> wire form`, with the same fields in the same order.
+
+    The generated source contains only Struct field names, so it cannot contain foreign code.
+    """
     known: dict[str, Any] = {"Wire": wire, "UNSET": UNSET}
     arguments = []
     for number, field in enumerate(fields):
@@ -57,13 +59,13 @@ def compiled_out(wire: type[Struct], fields: Sequence[CompiledField]) -> Callabl
         known[f"absent_{number}"] = _absent(wire, field.name)
         arguments.append(_expression(number, field))
     source = f"def out(record):\n    return Wire({', '.join(arguments)})\n"
-    exec(source, known)  # see above: made of our own names alone
+    exec(source, known)  # only our own field names, see the docstring
     made: Callable[[Any], Any] = known["out"]
     return made
 
 
 def compiled_back(record: type[Struct], fields: Sequence[CompiledField]) -> Callable[[Any], Any]:
-    """`wire form -> record`. What is absent or None is left to the record's defaults, where it has any."""
+    """Generate `wire form -> record`. Absent and None fields get the default of the record, if any."""
     known: dict[str, Any] = {"Record": record, "UNSET": UNSET}
     lines = ["def back(wire):", "    given = {}"]
     for number, field in enumerate(fields):
@@ -73,7 +75,7 @@ def compiled_back(record: type[Struct], fields: Sequence[CompiledField]) -> Call
             f"    if (value := wire.{field.name}) is not None and value is not UNSET:",
             f"        given[{field.name!r}] = {value}",
         ]
-        if field.needs_none or field.is_required:  # of those, only what may be anything can be None
+        if field.needs_none or field.is_required:  # a required field can be None only if its type is Any
             lines += ["    else:", f"        given[{field.name!r}] = None"]
     source = "\n".join([*lines, "    return Record(**given)"])
     exec(source, known)  # as above
@@ -82,7 +84,7 @@ def compiled_back(record: type[Struct], fields: Sequence[CompiledField]) -> Call
 
 
 def _absent(wire: type[Struct], name: str) -> Any:
-    """What a field is that is left out: its default."""
+    """The default of a field, which stands for an absent value."""
     index = wire.__struct_fields__.index(name) - len(wire.__struct_fields__)
     defaults = wire.__struct_defaults__
     return defaults[index] if -index <= len(defaults) else None
@@ -99,7 +101,7 @@ def _expression(number: int, field: CompiledField) -> str:
 
 
 def _emptiness(field: CompiledField) -> list[str]:
-    """The conditions under which a field is left out, as far as its type allows for them."""
+    """The conditions under which a field is omitted, as far as its type allows them."""
     if field.is_required:
         return []
     kinds = _alternatives(field.kind)
@@ -121,10 +123,8 @@ def _alternatives(kind: Any) -> set[Any]:
     return {get_origin(kind) or kind}
 
 
-# Moments as the API writes them: RFC 3339 in UTC to the millisecond; inside ADE they are integer milliseconds.
-#
-# How it is used: the decoder of bodies and queries calls `read_time` for fields of this kind; the ValueError it
-# raises becomes 422 for a body's field, 400 for a parameter.
+# Times: RFC 3339 in UTC with milliseconds in the API, integer milliseconds inside ADE. A ValueError of `read_time`
+# becomes 422 for a body and 400 for a query parameter.
 
 
 _TIME = re.compile(
@@ -135,7 +135,7 @@ _MILLISECOND, _SECOND = timedelta(milliseconds=1), timedelta(seconds=1)
 
 
 def read_time(text: str) -> int:
-    """Milliseconds since 1970; what is finer is cut off. Raises ValueError, also for a time without its offset."""
+    """Return milliseconds since 1970, rounded down. Raises ValueError, also for a time without an offset."""
     match = _TIME.fullmatch(text)
     if match is None:
         raise ValueError(
@@ -164,36 +164,33 @@ def _offset(sign: str | None, hours: str | None, minutes: str | None) -> timezon
     return timezone(-away if sign == "-" else away)
 
 
-@lru_cache(maxsize=4_096)  # many records have the same moment twice, and the same lists are asked for again
+@lru_cache(maxsize=4_096)  # records repeat times, and the same lists are requested again
 def write_time(at: int) -> str:
-    """What `read_time` reads back; always of the same length, so that texts sort as moments do."""
+    """Return RFC 3339 text that `read_time` accepts, of fixed length, so that texts sort like times."""
     if not 0 <= at <= LAST_MOMENT:
         raise ValueError(f"{at} is out of range: times are from 1970 to the end of the year 9999")
     return f"{_second(at // 1000)}.{at % 1000:03d}Z"
 
 
-@lru_cache(maxsize=4_096)  # most moments of an answer are near each other
+@lru_cache(maxsize=4_096)  # most times in a response are close together
 def _second(seconds: int) -> str:
     return f"{_EPOCH + seconds * _SECOND:%Y-%m-%dT%H:%M:%S}"
 
 
-# Events as the API writes them: the moments in their payloads as RFC 3339 text, like all others.
-
-
 def event_to_wire(event: Event) -> Event:
-    """The event as others are told of it."""
+    """Return the event with the times in its payload as RFC 3339 text."""
     told = with_moments(event.type, event.payload, _written)
     return event if told is event.payload else structs.replace(event, payload=told)
 
 
 def event_from_wire(event: Event) -> Event:
-    """The event again. Raises ValueError for a time that is none."""
+    """Reverse `event_to_wire`. Raises ValueError for an invalid time."""
     read = with_moments(event.type, event.payload, _read)
     return event if read is event.payload else structs.replace(event, payload=read)
 
 
 def _written(value: object) -> object:
-    """What is no moment stays as it is: an audit copy may hold anything, and must be shown all the same."""
+    """Leave other values unchanged: an audit copy can contain anything, and must still be shown."""
     return write_time(value) if type(value) is int and 0 <= value <= LAST_MOMENT else value
 
 
@@ -202,7 +199,7 @@ def _read(value: object) -> object:
 
 
 def payload_schema() -> dict[str, Any]:
-    """What can be said of the payloads of all types: which of their fields are moments."""
+    """Return the JSON schema of event payloads of all types: the fields that are times."""
     moment = {"type": "string", "format": "date-time"}
     properties: dict[str, Any] = {}
     for place in sorted({place for places in MOMENTS.values() for place in places}):
@@ -234,11 +231,12 @@ _MOMENTS = frozenset(
 
 
 def is_moment(name: str) -> bool:
+    """Return whether an int field of this name is a time."""
     return name in _MOMENTS or name.endswith("_at")
 
 
 class Codec(NamedTuple):
-    """How one type goes over the wire. None: as it is."""
+    """The wire type of one type and its conversions. None: no conversion."""
 
     wire: Any
     out: Convert | None = None
@@ -246,16 +244,20 @@ class Codec(NamedTuple):
 
 
 class CodecField(NamedTuple):
+    """One field of a record and its conversions."""
+
     name: str
     out: Convert | None
     back: Convert | None
     kind: Any  # its type in the record
     is_moment: bool
     is_required: bool
-    needs_none: bool  # the record has no default for it, and takes None
+    needs_none: bool  # the record has no default for it, and accepts None
 
 
 class CodecPlan(NamedTuple):
+    """The wire type of a record type and its conversions."""
+
     wire: type[Struct]
     fields: tuple[CodecField, ...]
     record: type[Struct]
@@ -264,13 +266,13 @@ class CodecPlan(NamedTuple):
 
 
 def to_wire(record: Struct) -> Struct:
-    """What to encode in place of a record."""
+    """Return the wire form of a record, ready to encode."""
     wired: Struct = plan_of(type(record)).out(record)
     return wired
 
 
 def external(value: Any) -> Any:
-    """What to encode in place of a value that contains records: every interface writes a record in this one form."""
+    """Return a value with every record in it in wire form. All interfaces use this one form."""
     if isinstance(value, Struct):
         return to_wire(value)
     if isinstance(value, list | tuple):
@@ -281,23 +283,23 @@ def external(value: Any) -> Any:
 
 
 def members_of(record: Struct) -> dict[str, Raw]:
-    """The members of the JSON object that a record becomes, for a document that has more to report."""
+    """Return the JSON members of a record, for a document that adds members of its own."""
     return msgspec.json.decode(msgspec.json.encode(to_wire(record)), type=dict[str, Raw])
 
 
 def from_wire(wired: Struct, record: type[R]) -> R:
-    """The record again. Raises ValueError for a time that is none."""
+    """Return the record of a wire form. Raises ValueError for an invalid time."""
     made: R = plan_of(record).back(wired)
     return made
 
 
 def plan_of(record: Any) -> CodecPlan:
-    """Of a Struct type, or of a generic one with its argument."""
+    """Return the plan of a Struct type, or of a generic one with its argument."""
     return _plan(record, False)
 
 
 def body_plan_of(form: type[Struct]) -> CodecPlan:
-    """Of what is sent to ADE as a body."""
+    """Return the plan of a request body."""
     return _plan(form, True)
 
 
@@ -307,7 +309,7 @@ def _plan(record: Any, is_sent: bool) -> CodecPlan:
     given = dict(zip(getattr(origin, "__parameters__", ()), get_args(record), strict=False))
     wakeups = get_type_hints(origin, include_extras=True)
     kept = [field for field in msgspec.structs.fields(origin) if field.name not in private_fields_of(origin)]
-    kept.sort(key=lambda field: not _is_required(field, _filled(wakeups[field.name], given)))  # they come by position
+    kept.sort(key=lambda field: not _is_required(field, _filled(wakeups[field.name], given)))  # they are positional
     fields: list[CodecField] = []
     wired: list[Any] = []
     for field in kept:
@@ -318,7 +320,7 @@ def _plan(record: Any, is_sent: bool) -> CodecPlan:
         fields.append(CodecField(field.name, way.out, way.back, kind, is_moment(field.name), is_required, needs_none))
         wired.append(_wired(field, way, is_required, is_sent))
     config = origin.__struct_config__
-    is_record = is_sent and not config.forbid_unknown_fields  # it is answered too, and then not as strict
+    is_record = is_sent and not config.forbid_unknown_fields  # also a response type, which is less strict
     wire = msgspec.defstruct(
         f"Given{name_of(record)}" if is_record else name_of(record),
         wired,
@@ -326,7 +328,7 @@ def _plan(record: Any, is_sent: bool) -> CodecPlan:
         forbid_unknown_fields=is_sent or config.forbid_unknown_fields,
         tag=config.tag,
         tag_field=config.tag_field,
-        module=origin.__module__,  # two records of one name are told apart by it
+        module=origin.__module__,  # distinguishes records of the same name
     )
     wire.__doc__ = origin.__doc__
     out, back = compiled_out(wire, fields), compiled_back(origin, fields)
@@ -356,7 +358,7 @@ def name_of(record: Any) -> str:
 def _wired(field: Any, way: Codec, is_required: bool, is_sent: bool) -> tuple[Any, ...]:
     if is_required:
         return (field.encode_name, way.wire)
-    if way.wire is Raw:  # it cannot stand in a union, but an absent field stays at its default
+    if way.wire is Raw:  # not allowed in a union, but an absent field keeps its default
         return (field.encode_name, Raw, None)
     return (field.encode_name, way.wire | None | UnsetType if is_sent else way.wire | UnsetType, UNSET)
 
@@ -376,7 +378,7 @@ def _filled(kind: Any, given: Mapping[Any, Any]) -> Any:
 
 def _way(kind: Any, name: str, is_sent: bool) -> Codec:
     origin, arguments = get_origin(kind), get_args(kind)
-    if isinstance(kind, TypeVar):  # of a generic type without its argument, such as a Page: by its value
+    if isinstance(kind, TypeVar):  # a generic type without its argument, such as Page: convert by value
         return Codec(Any, external)
     if origin is Annotated:
         bare = _way(arguments[0], name, is_sent)
@@ -405,7 +407,7 @@ def _collection_way(kind: Any, name: str, is_sent: bool) -> Codec:
 
 
 def _union_way(arguments: tuple[Any, ...], name: str, is_sent: bool) -> Codec:
-    """Values of several kinds go their ways by what they are."""
+    """Convert a value of a union by its type."""
     kinds = [each for each in arguments if each is not type(None) and each is not UnsetType]
     ways = [_way(each, name, is_sent) for each in kinds]
     wire: Any = Union[tuple(way.wire for way in ways)]  # noqa: UP007 # made at run time
@@ -420,7 +422,7 @@ def _union_way(arguments: tuple[Any, ...], name: str, is_sent: bool) -> Codec:
 
 
 def _bare(kind: Any) -> Any:
-    """What `type(value)` is of a value of this kind."""
+    """The `type(value)` of a value of this kind."""
     return _bare(get_args(kind)[0]) if get_origin(kind) is Annotated else get_origin(kind) or kind
 
 
@@ -448,13 +450,13 @@ def _dict_way(way: Codec) -> Codec:
 
 
 def _moments(convert: Convert, kind: type) -> Convert:
-    """For a plain dict of a record that has moments in it."""
+    """Convert the times in a plain dict of a record."""
     return lambda values: {
         key: convert(each) if is_moment(key) and type(each) is kind else each for key, each in values.items()
     }
 
 
-_FREE_WAYS: Mapping[str, Codec] = {  # of plain dicts, by the name of their field
+_FREE_WAYS: Mapping[str, Codec] = {  # codecs of plain dicts, by field name
     "risk": Codec(Annotated[dict[str, Any], _RISK], _moments(write_time, int), _moments(read_time, str)),
     "facts": Codec(dict[str, Any], _moments(write_time, int), _moments(read_time, str)),
     "payload": Codec(Annotated[dict[str, Any], Meta(extra_json_schema=payload_schema())]),

@@ -1,4 +1,4 @@
-"""Connections as bytes: made to a name, or to an address that somebody has checked."""
+"""TCP and TLS connections, to a host name or to a verified address, and HTTP/1.1 over one connection."""
 
 import asyncio
 import socket
@@ -15,12 +15,14 @@ from ade.errors import ServerUnreachable
 
 Address = IPv4Address | IPv6Address
 _Opened = tuple[asyncio.Transport, asyncio.StreamReaderProtocol]
-_CLOSING_S = 2.0  # for the farewell of TLS
+_CLOSING_S = 2.0  # for the TLS shutdown
 
 
 class IncomingStream(asyncio.StreamReader):
-    """What has come. Unlike its parent it hands out what came before a connection broke, and can tell that something
-    lies here which nobody has read."""
+    """A StreamReader that returns data received before a connection broke.
+
+    It also counts unread bytes, so that a connection with unexpected data is not reused.
+    """
 
     def __init__(self) -> None:
         super().__init__(loop=asyncio.get_running_loop())
@@ -43,7 +45,7 @@ class IncomingStream(asyncio.StreamReader):
 
 
 class ByteConnection:
-    """One connection. `peer` is the address at its other end, `name` is how errors call that."""
+    """One connection. `peer` is the remote address, `name` is used in error messages."""
 
     def __init__(self, reader: IncomingStream, writer: asyncio.StreamWriter, name: str) -> None:
         self._reader = reader
@@ -56,15 +58,15 @@ class ByteConnection:
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing has come and nobody has hung up: it can be used for something new."""
+        """Whether no data is unread and neither side has closed, so the connection can be reused."""
         return not (self._reader.unread or self._reader.has_ended or self._writer.is_closing())
 
     def send(self, data: bytes) -> None:
-        """Never waits: what the other side does not take yet is kept. Trouble shows when its answer is read."""
+        """Buffer the data without waiting. An error surfaces when the response is read."""
         self._writer.write(data)
 
     async def receive(self, most: int) -> bytes:
-        """What has come, or the next that comes; empty at an orderly end. Raises ServerUnreachable when it broke."""
+        """Return available data, waiting if there is none; b"" at EOF. Raises ServerUnreachable if it broke."""
         data = await self._reader.read(most)
         self._reader.unread -= len(data)
         if not data and self._reader.broken is not None:
@@ -72,13 +74,13 @@ class ByteConnection:
         return data
 
     def cut(self) -> None:
-        """End it at once."""
+        """Close the connection immediately."""
         self._writer.transport.abort()
 
     def abandon(self) -> None:
-        """End the socket of a closed event loop, which can do nothing itself any more."""
+        """Shut down the socket of a closed event loop, which can no longer do it itself."""
         handle = self._writer.get_extra_info("socket")
-        with suppress(OSError, TypeError, AttributeError):  # gone already, or one of uvloop's, which cannot
+        with suppress(OSError, TypeError, AttributeError):  # closed already, or a uvloop socket, which lacks shutdown
             handle.shutdown(socket.SHUT_RDWR)
 
     async def close(self) -> None:
@@ -86,12 +88,12 @@ class ByteConnection:
         try:
             async with asyncio.timeout(_CLOSING_S):
                 await self._writer.wait_closed()
-        except (TimeoutError, OSError):  # it is of no use any more, however it ends
+        except (TimeoutError, OSError):  # no longer needed, however it ends
             self.cut()
 
 
 async def connect(host: str, port: int, *, tls: ssl.SSLContext | None = None) -> ByteConnection:
-    """A connection to one of the addresses of a name. Raises ServerUnreachable; how long it takes is the caller's."""
+    """Connect to one of the addresses of a host. Sets no timeout. Raises ServerUnreachable."""
     loop, server_name = asyncio.get_running_loop(), host if tls else None
     return await _connected(
         f"{host}:{port}",
@@ -107,10 +109,9 @@ async def connect_to(
     tls: ssl.SSLContext | None = None,
     check_peer: Callable[[str], object] = lambda peer: None,
 ) -> ByteConnection:
-    """A connection to this very address; nothing is resolved. `server_name` is what TLS names and checks.
+    """Connect to exactly this address, without name resolution. TLS uses and verifies `server_name`.
 
-    `check_peer` is given the address at the other end, and may raise, before a byte is sent.
-    Raises ServerUnreachable.
+    `check_peer` gets the remote address before any byte is sent, and can raise. Raises ServerUnreachable.
     """
     name = f"{server_name}:{port}"
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
@@ -141,7 +142,7 @@ async def _connected(
 
 @contextmanager
 def _told(name: str) -> Iterator[None]:
-    """Failures to connect, as ADE tells them. A TimeoutError may be the caller's own."""
+    """Convert connection failures to ServerUnreachable. A TimeoutError might be that of the caller."""
     try:
         yield
     except (OSError, UnicodeError) as error:
@@ -151,7 +152,7 @@ def _told(name: str) -> Iterator[None]:
 
 
 def why(error: BaseException) -> str:
-    """In few words, without what Python adds."""
+    """Return a short reason, without the details that Python adds."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
@@ -163,15 +164,12 @@ def why(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-# Requests and responses over one connection, one after the other. What is read is bounded.
-
-
-HEAD_BYTES = 32_000  # of a response, with all that comes before its body
+HEAD_BYTES = 32_000  # limit for everything before the body of a response
 _PIECE = 65_536
 
 
 class ClientRequest(Struct, frozen=True, kw_only=True):
-    """`headers` has all but Host and Content-Length."""
+    """A request. `headers` excludes Host and Content-Length."""
 
     method: str
     target: str
@@ -179,21 +177,23 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     body: bytes = b""
 
     def __repr__(self) -> str:
-        return f"Request({self.method!r})"  # the rest may be secret
+        return f"Request({self.method!r})"  # the rest can be secret
 
 
 class ResponseHead(Struct, frozen=True, kw_only=True):
+    """The status and headers of a response."""
+
     status: int
     headers: Sequence[tuple[str, str]]  # names in lower case
 
     def header(self, name: str) -> str | None:
-        """The value, those of several with commas between them; None without any."""
+        """Return the value, several values joined with commas, or None."""
         values = [value for known, value in self.headers if known == name.lower()]
         return ", ".join(values) if values else None
 
 
 class HttpConnection:
-    """Send a request, read the head, read the body; then, if `is_reusable`, the next one."""
+    """HTTP/1.1 on one connection: send, read the head, read the body, and repeat if `is_reusable`."""
 
     def __init__(self, connection: ByteConnection, authority: str, *, head_bytes: int = HEAD_BYTES) -> None:
         self.connection = connection
@@ -201,7 +201,7 @@ class HttpConnection:
         self._head_bytes = head_bytes
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=head_bytes)
         self._has_answered = False
-        self.was_dropped = False  # closed by the other side before a byte of the answer had come
+        self.was_dropped = False  # closed by the server before any byte of the response
 
     @property
     def is_reusable(self) -> bool:
@@ -209,7 +209,7 @@ class HttpConnection:
         return is_between and self.connection.is_quiet
 
     def send(self, request: ClientRequest) -> None:
-        """Never waits. Raises ValueError for what is no valid request."""
+        """Send a request without waiting. Raises ValueError for an invalid request."""
         self._has_answered = False
         headers = [("host", self._authority), *request.headers.items()]
         if request.body or request.method in ("POST", "PUT", "PATCH"):
@@ -225,7 +225,7 @@ class HttpConnection:
         self.connection.send(b"".join(part for part in parts if part))
 
     async def head(self) -> ResponseHead:
-        """The head of the final response; those before it are skipped. Raises ServerUnreachable."""
+        """Return the head of the final response, skipping 1xx. Raises ServerUnreachable."""
         left = self._head_bytes
         while True:
             event = self._next()
@@ -240,7 +240,7 @@ class HttpConnection:
                 raise self._broken(f"{self._name} hung up before it answered")
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The body as it comes, in pieces of any size. Raises ServerUnreachable when it ends too soon."""
+        """Yield the body in pieces of any size. Raises ServerUnreachable if it ends early."""
         while True:
             event = self._next()
             if event is h11.NEED_DATA:
@@ -253,11 +253,11 @@ class HttpConnection:
                 raise self._broken(f"{self._name} hung up before its answer was whole")
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
-            if self._http.trailing_data[0]:  # something nobody asked for, which must not answer the next request
+            if self._http.trailing_data[0]:  # unsolicited data, which must not be read as the next response
                 self.connection.cut()
 
     async def body(self, most_bytes: int) -> bytes:
-        """All of it. Raises ServerUnreachable when there is more than that."""
+        """Return the whole body. Raises ServerUnreachable if it exceeds `most_bytes`."""
         pieces, size = [], 0
         async for piece in self.chunks():
             size += len(piece)

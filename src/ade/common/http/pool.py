@@ -1,4 +1,4 @@
-"""A client of one server, with connections that are kept for the next request."""
+"""An HTTP client for one server, with a pool of keep-alive connections."""
 
 import asyncio
 import ssl
@@ -14,17 +14,19 @@ from ade.common.http.connection import ClientRequest, HttpConnection, ResponseHe
 from ade.common.text import without_password
 from ade.errors import InvalidUrl, ServerUnreachable
 
-MOST_BYTES = 128 << 20  # of a body that is read as a whole
+MOST_BYTES = 128 << 20  # of a body that is not streamed
 _PORTS = {"http": 80, "https": 443}
-_REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # twice is as good as once (RFC 9110)
+_REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # idempotent (RFC 9110)
 
 
 class ClientResponse(ResponseHead, frozen=True, kw_only=True):
+    """A response with its whole body."""
+
     body: bytes
 
 
 class StreamedResponse:
-    """A response whose body is read as it comes."""
+    """A response whose body is read as it arrives."""
 
     def __init__(self, head: ResponseHead, http: HttpConnection, silence_s: float | None) -> None:
         self.status, self.headers, self.header = head.status, head.headers, head.header
@@ -32,7 +34,7 @@ class StreamedResponse:
         self._silence_s = silence_s
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """Pieces of any size. Raises ServerUnreachable when it breaks off, or nothing comes for too long."""
+        """Yield pieces of any size. Raises ServerUnreachable if the connection breaks or goes silent."""
         async with aclosing(self._http.chunks()) as chunks:
             while True:
                 try:
@@ -48,7 +50,7 @@ class StreamedResponse:
 
 
 class HttpOrigin(Struct, frozen=True):
-    """Where a server is. `prefix` comes before every path."""
+    """The address of a server. `prefix` precedes every path."""
 
     scheme: str
     host: str
@@ -62,7 +64,7 @@ class HttpOrigin(Struct, frozen=True):
 
 
 def origin_of(url: str) -> HttpOrigin:
-    """Raises InvalidUrl."""
+    """Parse the URL of a server. Raises InvalidUrl."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -80,8 +82,8 @@ def origin_of(url: str) -> HttpOrigin:
 class HttpClient:
     """Requests to one server. Belongs to one event loop; close it at the end.
 
-    Nothing is read from the environment, no redirect is followed, nothing is unpacked. A kept connection is used again
-    for `keep_s` seconds, less than servers usually keep theirs.
+    It ignores the environment, follows no redirects, and decompresses nothing. An idle connection is reused for
+    `keep_s` seconds, which is shorter than the usual keep-alive of servers.
     """
 
     def __init__(
@@ -100,7 +102,7 @@ class HttpClient:
         self._keep_s = keep_s
         self._clock = clock
         self._places = asyncio.Semaphore(most_connections)
-        self._kept: deque[tuple[HttpConnection, float]] = deque()  # the one used last is the last
+        self._kept: deque[tuple[HttpConnection, float]] = deque()  # most recently used last
         self._used: set[HttpConnection] = set()
         self._is_closed = False
 
@@ -115,9 +117,9 @@ class HttpClient:
         is_repeatable: bool = False,
         most_bytes: int = MOST_BYTES,
     ) -> ClientResponse:
-        """Ask once, and answer with whatever status comes. `is_repeatable` says that twice is as good as once.
+        """Send a request and return the response, whatever its status. `is_repeatable` allows sending it twice.
 
-        Raises ServerUnreachable, with `was_sent` when the server may have done what was asked.
+        Raises ServerUnreachable, with `was_sent` if the server might have executed the request.
         """
         asked = self._asked(method, target, headers, body)
         sent: list[HttpConnection] = []
@@ -140,9 +142,9 @@ class HttpClient:
         silence: float | None = None,
         is_repeatable: bool = False,
     ) -> AsyncIterator[StreamedResponse]:
-        """Ask, and read the body as it comes. `timeout` is for the head, `silence` for the time between two pieces.
+        """Send a request and stream the response. `timeout` is for the head, `silence` for the time between pieces.
 
-        A stream that is not read to its end costs its connection.
+        A stream that is not read to its end closes its connection.
         """
         asked = self._asked(method, target, headers, body)
         sent: list[HttpConnection] = []
@@ -162,7 +164,7 @@ class HttpClient:
         return self._is_closed
 
     async def close(self) -> None:
-        """Requests that are under way break off."""
+        """Close all connections. Requests in progress fail."""
         self._is_closed = True
         for http in self._used:
             http.connection.cut()
@@ -171,7 +173,7 @@ class HttpClient:
         await asyncio.gather(*kept)
 
     def abandon(self) -> None:
-        """Let go of what a closed event loop has left behind."""
+        """Drop the connections of a closed event loop."""
         self._is_closed = True
         for http in (*self._used, *(http for http, _ in self._kept)):
             http.connection.abandon()
@@ -185,7 +187,7 @@ class HttpClient:
     async def _begun(
         self, request: ClientRequest, is_repeatable: bool, sent: list[HttpConnection]
     ) -> AsyncIterator[tuple[HttpConnection, ResponseHead]]:
-        """A connection with the head of the answer read. Afterwards it is kept, if nothing is left on it."""
+        """Yield a connection with the response head read. Keep it afterwards if it is reusable."""
         async with self._places:
             http, head = await self._answered(request, is_repeatable, sent)
             try:
@@ -207,7 +209,7 @@ class HttpClient:
         try:
             fresh = await self._connect()
         except ServerUnreachable as unreachable:
-            unreachable.was_sent = bool(sent)  # on the connection that was dropped
+            unreachable.was_sent = bool(sent)  # on the dropped connection
             raise
         return fresh, await self._ask(fresh, request, sent)
 
@@ -254,7 +256,7 @@ class HttpClient:
 
     async def _context(self) -> ssl.SSLContext:
         if self._tls is None:
-            self._tls = await asyncio.to_thread(ssl.create_default_context)  # reads all the roots of the machine
+            self._tls = await asyncio.to_thread(ssl.create_default_context)  # reads all root certificates
         return self._tls
 
     def _late(self, timeout: float | None, sent: list[HttpConnection]) -> ServerUnreachable:
