@@ -1,6 +1,6 @@
-"""Agents: who they are, how much they may do at once, and which of them are at work.
+"""HTTP operations on agents (registry, capacity, status) and on agent runs (`/subagents`).
 
-An agent is an account's own if it has its name, or begins with its name and a slash.
+An account owns an agent whose ID is the account's name, or starts with that name and a slash.
 """
 
 from typing import Annotated, Literal
@@ -22,13 +22,15 @@ from ade.server.routing import RouteAccess, TrafficClass
 from ade.tasks.identifiers import is_task_id
 from ade.tasks.model import MOST_CAPABILITIES
 
-# What is said about agents, and about those at work.
+# Request types.
 
 
 MaxTasks = Annotated[int, Meta(ge=1, le=MOST_TASKS)]
 
 
 class ListAgents(Form):
+    """Query parameters of `GET /agents`."""
+
     cursor: str | None = None
     limit: PageSize = 50
 
@@ -36,7 +38,7 @@ class ListAgents(Form):
 class RegisterAgent(Form):
     """What is not said stays as it is known; an empty text or list takes away what was known."""
 
-    max_tasks: MaxTasks  # tasks it may have at once, in all its workers together
+    max_tasks: MaxTasks  # concurrent tasks, summed over all its workers
     type: AgentType | None = None
     capabilities: Annotated[list[Capability], Meta(max_length=MOST_CAPABILITIES)] | None = None
 
@@ -46,7 +48,7 @@ class SetCapacity(Form):
 
 
 class ListSubagents(Form):
-    """The newest first, and no more than a thousand."""
+    """Query parameters of `GET /subagents`, which returns the newest 1,000 runs at most."""
 
     parent: str | None = None
     status: Literal["pending", "running", "completed", "error"] | None = None
@@ -54,7 +56,7 @@ class ListSubagents(Form):
     limit: PageSize = 50
 
 
-MOST_AGENTS = 1_000  # that an account registers itself
+MOST_AGENTS = 1_000  # that one account can register for itself
 _MOST_SUBAGENTS = 1_000
 
 
@@ -153,8 +155,8 @@ async def remove_agent(services: Services, request: RequestContext, agent_id: st
 
 
 async def _check_few(services: Services, agent_id: str) -> None:
-    """They stay until somebody removes them, and are read by every worker that works for one. Raises InvalidAgent."""
-    account = agent_id.partition("/")[0].lower()  # however it is spelled
+    """Limit the agents per account, because they persist and every worker reads them. Raises InvalidAgent."""
+    account = agent_id.partition("/")[0].lower()  # IDs are matched case-insensitively
     uses = await services.stores.agents.list_agents()
     if sum(use.agent.id.partition("/")[0].lower() == account for use in uses) >= MOST_AGENTS:
         raise InvalidAgent(
@@ -168,7 +170,7 @@ async def _check_own(services: Services, request: RequestContext, agent_id: str)
 
 
 def _check_id(agent_id: str) -> None:
-    """What is no id is not looked for."""
+    """Reject an invalid agent ID before the store is queried."""
     if not is_agent_id(agent_id):
         raise registry.unknown(agent_id)
 

@@ -1,4 +1,7 @@
-"""Agents that run at once in this process, without the queue. They end with it, and are forgotten soon after."""
+"""Agent runs that start immediately in this process, without the queue, and the notifications about their end.
+
+They stop with the process, and are dropped from memory five minutes after they end.
+"""
 
 import asyncio
 import os
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     pass
 
 
-# Tells of the end of what runs in this process: at once if that can be, otherwise again until all is closed.
+# Completion notifications for runs in this process: sent immediately if possible, otherwise retried until close.
 
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
@@ -34,6 +37,8 @@ log = Log("ade.agents")
 
 
 class IdentifiedRun(Protocol):
+    """Anything with an ID; the bound of `CompletionNotifier`'s type variable."""
+
     @property
     def id(self) -> str: ...
 
@@ -42,7 +47,9 @@ T = TypeVar("T", bound=IdentifiedRun)
 
 
 class CompletionNotifier(Generic[T]):
-    """Belongs to one event loop. `tell` may fail for a while: the store is away, or the inbox full."""
+    """Sends completion notifications, and retries while the store is unavailable or the inbox full. Bound to one event
+    loop.
+    """
 
     def __init__(self, tell: Callable[[T], Awaitable[None]] | None) -> None:
         self._tell = tell
@@ -50,14 +57,14 @@ class CompletionNotifier(Generic[T]):
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def tell(self, task: T) -> None:
-        """Returns after the first try, so that nobody waits for others."""
+        """Send the notification. Returns after the first attempt; later attempts run in the background."""
         if not await self._is_told(task):
             job = asyncio.create_task(self._tell_later(task))
             self._jobs.add(job)
             job.add_done_callback(self._jobs.discard)
 
     async def close(self) -> None:
-        """One more try for each that is left."""
+        """Make one final attempt for each unsent notification."""
         self._closing.set()
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
@@ -78,7 +85,7 @@ class CompletionNotifier(Generic[T]):
         try:
             if self._tell is not None:
                 await self._tell(task)
-        except (InvalidInbox, InvalidInboxItem) as error:  # never
+        except (InvalidInbox, InvalidInboxItem) as error:  # permanent: do not retry
             log.error("task.end_never_told", task_id=task.id, error=str(error))
         except Exception as error:
             log.warning("task.end_not_told", task_id=task.id, error=str(error))
@@ -88,8 +95,8 @@ class CompletionNotifier(Generic[T]):
 
 MOST_RUNNING = 32
 FORGOTTEN_AFTER_MS = 300_000
-CALLBACK_S = 10.0  # how long a caller's callback may still take when all is being closed
-_KNOWN_AFTER_S = 1.0  # how long a caller waits to learn who works for him
+CALLBACK_S = 10.0  # time limit for a caller's callback during shutdown
+_KNOWN_AFTER_S = 1.0  # how long a caller waits for the IDs of a new run
 
 
 class TooManyAgents(AdeError):
@@ -100,12 +107,14 @@ class TooManyAgents(AdeError):
 
 
 class RunAgent(Protocol):
+    """Signature of the function that runs one agent."""
+
     async def __call__(self, subagent_type: str, order: AgentRunSpec, desk: RunContext) -> AgentResult:
-        """Run an agent to its end, and write its transcript. Raises RunFailed; cancelled, it leaves no process."""
+        """Run an agent to its end, and write its transcript. Raises RunFailed. Cancellation leaves no process."""
 
 
 class TaskStatus(StrEnum):
-    """How a task of the Task tool stands. `pending` are those alone that wait in the queue."""
+    """Status of a Task tool task. Only queued tasks can be `pending`."""
 
     PENDING = auto()
     RUNNING = auto()
@@ -118,23 +127,23 @@ OnComplete = Callable[["BackgroundTask"], Awaitable[None]]
 
 @dataclass(frozen=True, kw_only=True)
 class BackgroundRequest:
-    """What an agent is asked to do here and now."""
+    """An agent run to start immediately in this process."""
 
     subagent_type: str
     assignment: RunAssignment
     description: str
     directory: Path | None = None
-    author: str | None = None  # whose budget it uses up
-    inbox: str | None = None  # of the conversation that is told of the end
-    on_complete: OnComplete | None = None  # called at the end, before the conversation is told
+    author: str | None = None  # whose budget pays for the run
+    inbox: str | None = None  # of the conversation to notify at the end
+    on_complete: OnComplete | None = None  # called at the end, before the conversation is notified
 
 
 class BackgroundTask:
-    """One agent at work, and what became of it."""
+    """One agent run in this process, with its progress and result."""
 
     def __init__(self, number: int, work: BackgroundRequest, now: int, mark: str) -> None:
         self.id = f"task_{number}"
-        self.name = f"{self.id}-{mark}"  # no other process has one of this name
+        self.name = f"{self.id}-{mark}"  # unique across processes
         self.subagent_id = f"subagent-{now}-{number}"
         self.work = work
         self.started_at = now
@@ -165,19 +174,20 @@ class BackgroundTask:
 
     @property
     def output(self) -> str:
-        """The report with a header once it is there; before that what was said."""
+        """The report with its header once available; until then, the text printed so far."""
         return f"{self.head}\n\n{self.result.report}" if self.result is not None else self._said.text.rstrip("\n")
 
     async def say(self, text: str, stream: str) -> None:
         self._said.add(f"{text}\n")
 
     async def keep(self, progress: AgentProgress) -> None:
+        """Store the latest progress."""
         self.progress = progress
         if progress.url or progress.agent_id or progress.session_id:
             self._known.set()
 
     async def until_known(self) -> None:
-        """Wait until it is known who works, or that nobody does; not for long."""
+        """Wait briefly until the run's IDs are known or the run has ended."""
         try:
             async with asyncio.timeout(_KNOWN_AFTER_S):
                 await self._known.wait()
@@ -185,11 +195,11 @@ class BackgroundTask:
             pass
 
     async def until_over(self) -> None:
-        """Wait until its program is gone; whoever wants to hear of it may still be told."""
+        """Wait until the program has exited. Notifications might still be pending."""
         await self._over.wait()
 
     async def until_ended(self, timeout: float | None = None) -> None:
-        """Wait for the end, and all that follows from it; a time-out is no error."""
+        """Wait until the run has ended and its callback and notification are done. A timeout is not an error."""
         try:
             async with asyncio.timeout(timeout):
                 await self._ended.wait()
@@ -197,12 +207,14 @@ class BackgroundTask:
             pass
 
     def end(self, now: int, *, result: AgentResult | None = None, error: str | None = None) -> None:
+        """Record the result or the error."""
         self.result, self.error, self.finished_at = result, error, now
         self.status = TaskStatus.FAILED if error is not None else TaskStatus.COMPLETED
         self._known.set()
         self._over.set()
 
     def tell_ended(self) -> None:
+        """Wake callers of `until_ended`."""
         self._ended.set()
 
 
@@ -210,7 +222,7 @@ Allows = Callable[[str, str, dict[str, Any]], Awaitable[Leave]]  # type, tool, a
 
 
 class _BackgroundRunContext:
-    """The task as its run sees it."""
+    """The `RunContext` of a run in this process."""
 
     def __init__(self, task: BackgroundTask, allows: Allows | None) -> None:
         self._task = task
@@ -235,7 +247,7 @@ class _BackgroundRunContext:
 
 
 class BackgroundTasks:
-    """All of one process that were begun through it; belongs to one event loop."""
+    """Runs and tracks the background tasks of one process. Bound to one event loop."""
 
     def __init__(
         self,
@@ -255,7 +267,7 @@ class BackgroundTasks:
         self._mark = os.urandom(4).hex()
 
     def start(self, work: BackgroundRequest) -> BackgroundTask:
-        """Begin at once. Raises TooManyAgents."""
+        """Start a run immediately. Raises TooManyAgents."""
         self._forget_old()
         if sum(task.is_running for task in self._tasks.values()) >= MOST_RUNNING:
             raise TooManyAgents(
@@ -273,12 +285,12 @@ class BackgroundTasks:
         return self._tasks.get(task_id)
 
     def list_tasks(self) -> list[BackgroundTask]:
-        """Those not forgotten yet, oldest first."""
+        """Return the tasks still in memory, oldest first."""
         self._forget_old()
         return list(self._tasks.values())
 
     async def stop(self, task_id: str) -> bool:
-        """End a task that runs; True if it was running. Its processes are gone when this returns."""
+        """Stop a running task and return whether it was running. Its processes have exited when this returns."""
         task = self.get(task_id)
         if task is None or not task.is_running or task.job is None:
             return False
@@ -288,7 +300,7 @@ class BackgroundTasks:
         return True
 
     async def close(self) -> None:
-        """End all that run, and tell of their end what can be told now."""
+        """Stop all running tasks, and send the notifications that can be sent now."""
         self._closing.set()
         for task in self._tasks.values():
             if task.is_running and task.job is not None:
@@ -303,7 +315,7 @@ class BackgroundTasks:
             )
         except asyncio.CancelledError:
             task.end(self._now(), error=ABORTED if task.is_stopped else INTERRUPTED)
-        except Exception as error:  # RunFailed above all
+        except Exception as error:  # mostly RunFailed
             task.end(self._now(), error=str(error) or type(error).__name__)
         else:
             task.end(self._now(), result=result)
@@ -313,7 +325,7 @@ class BackgroundTasks:
             await self._teller.tell(task)
 
     async def _call_back(self, task: BackgroundTask) -> None:
-        """An error of the caller's own is his to read: in the transcript."""
+        """Call the caller's callback. Its errors go to the transcript, where the caller can read them."""
         if task.work.on_complete is None:
             return
         try:
@@ -324,11 +336,11 @@ class BackgroundTasks:
                 Transcript(Path(task.output_file)).add(f"[onComplete error] {error}\n")
 
     async def _while_open(self, work: Awaitable[None]) -> None:
-        """Wait for the work, and not much longer once all is being closed. Raises what it raises, and TimeoutError."""
+        """Wait for the work, with a time limit once shutdown starts. Raises what the work raises, and TimeoutError."""
         job, closing = asyncio.ensure_future(work), asyncio.create_task(self._closing.wait())
         try:
             await asyncio.wait({job, closing}, return_when=asyncio.FIRST_COMPLETED)
-            done, _ = await asyncio.wait({job}, timeout=CALLBACK_S)  # one that cannot be cancelled is left
+            done, _ = await asyncio.wait({job}, timeout=CALLBACK_S)  # a callback that ignores cancellation is abandoned
             if not done:
                 raise TimeoutError(f"the callback did not return within {CALLBACK_S:g} s")
             await job
@@ -337,7 +349,7 @@ class BackgroundTasks:
             job.cancel()
 
     def _close(self, task: BackgroundTask) -> None:
-        if task.is_running:  # stopped before it had begun
+        if task.is_running:  # stopped before it started
             task.end(self._now(), error=ABORTED if task.is_stopped else INTERRUPTED)
         task.tell_ended()
 

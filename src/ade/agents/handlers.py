@@ -1,4 +1,6 @@
-"""Agent types as tasks: for each profile of the settings a handler `agent:<type>`."""
+"""Task handlers for agent types: profile lookup, the `agent:<type>` handlers of an app, and spending budgets of
+authors.
+"""
 
 import hashlib
 import shutil
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from ade.app.ade import Ade
 
 
-# Which agent types there are: the built-in ones, those of the settings, and those of Markdown files.
+# Known agent types: built-in ones, those of the settings, and those of Markdown files.
 
 
 ALL = "*"
@@ -41,7 +43,7 @@ _LARGEST_FILE = 1024 * 1024
 
 
 def configured_profiles(settings: AgentSettings) -> dict[str, Profile]:
-    """Every type there is: the built-in ones, those of the settings, and those of Markdown files, which win.
+    """Return all known profiles: built-in, from the settings, and from Markdown files, which take precedence.
 
     Raises InvalidProfile.
     """
@@ -53,7 +55,7 @@ def configured_profiles(settings: AgentSettings) -> dict[str, Profile]:
 
 
 def chosen_profiles(settings: AgentSettings, types: Sequence[str] | None = None) -> list[Profile]:
-    """Those that shall be run. Raises UnknownName for a type there is not, InvalidProfile.
+    """Return the profiles to serve. Raises UnknownName for an unknown type, and InvalidProfile.
 
     Unless types are named, a type whose program is not installed is left to other workers.
     """
@@ -71,11 +73,12 @@ def chosen_profiles(settings: AgentSettings, types: Sequence[str] | None = None)
 
 
 def is_installed(profile: Profile) -> bool:
+    """Return whether the profile's program is on the PATH."""
     return shutil.which(profile.command[0]) is not None
 
 
 def _markdown_files(folders: Iterable[str]) -> list[Path]:
-    """By name, so that of two files for one type always the same one counts: the last."""
+    """Files sorted by name, so that the winner among duplicates is deterministic: the last one."""
     found: list[Path] = []
     for folder in folders:
         place = Path(folder).expanduser()
@@ -102,21 +105,21 @@ def _text_of(path: Path) -> str:
         raise InvalidProfile(f"{path} is not written in UTF-8: {error.reason}") from error
 
 
-# What authors have spent of late: one document for each run, which expires when it no longer counts.
+# What authors have recently spent: one document per run, which expires when it leaves the window.
 #
-# Nothing has to be added up under a lock, and nothing to be reset: what is there is what counts.
+# This needs no counter to lock or reset: the sum over the existing documents is the amount spent.
 
 
 _spent = msgspec.json.Decoder(UsageReported)
 
 
 def kind_of(author: str) -> str:
-    """The kind of the documents of an author; his name may be anything."""
+    """Return the document kind for an author, whose name can contain any characters."""
     return f"spending-{hashlib.sha256(author.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
 class StoredSpendingBudget:
-    """Every author has the same budget in each window that ends now."""
+    """Gives every author the same budget in a sliding window, and records spending in the store."""
 
     def __init__(self, stores: Stores, budget: Budget, window_ms: int) -> None:
         self._stores = stores
@@ -129,7 +132,7 @@ class StoredSpendingBudget:
         return left_of(self._budget, *(_spent.decode(each.body) for each in documents if each.id != run_id))
 
     async def enter(self, author: str, run_id: str, spent: UsageReported) -> None:
-        """Only what is news is written."""
+        """Record what a run has spent. Unchanged amounts are not written."""
         if spent == UsageReported() or self._entered.get(run_id) == spent:
             return
         ends = self._stores.clock.now() + self._window_ms
@@ -146,9 +149,9 @@ class StoredSpendingBudget:
 
 
 def register_agents(app: "Ade", types: Sequence[str] | None = None) -> list[str]:
-    """Let this app's workers run agents of these types, or of those that the settings choose. Answers the task names.
+    """Register handlers for these agent types, or for those that the settings select. Returns the task names.
 
-    What is registered already stays as it is.
+    Handlers that are already registered are kept.
     """
     names = []
     if NOTIFY not in app.registry.by_name:
@@ -219,7 +222,7 @@ def _register(app: "Ade", name: str, handler: "AgentHandler") -> None:
         )
         return await handler.run(order, ctx)
 
-    # Turns of a conversation have its key: of these one runs at a time, also when one is replayed.
+    # Turns of a conversation share a concurrency key, so that only one runs at a time, even when one is replayed.
     app.task(name=name, timeout=handler.profile.timeout_ms / 1000, concurrency_per_key=1)(run_agent)
 
 
@@ -247,7 +250,7 @@ def _wrong(message: str) -> RunFailed:
 def budget_of(
     settings: AgentSettings, max_tokens: int | None, max_cost_usd: float | None, max_turns: int | None
 ) -> Budget:
-    """What the task asks for, within what the settings allow."""
+    """Return the budget that the task requests, capped by the settings."""
     own = Budget(tokens=settings.max_tokens, cost_usd=settings.max_cost_usd, turns=settings.max_turns)
     return tightest(own, Budget(tokens=max_tokens, cost_usd=max_cost_usd, turns=max_turns))
 
@@ -258,7 +261,7 @@ def _earlier(ctx: Context) -> AgentProgress | None:
 
 
 class AgentHandler:
-    """The runner of a profile, made when the first task comes: only then the store is open."""
+    """Handles tasks of one agent type. The runner is created on the first task, because only then is the store open."""
 
     def __init__(self, app: "Ade", profile: Profile) -> None:
         self._app = app
@@ -267,21 +270,21 @@ class AgentHandler:
 
     async def run(self, order: AgentRunSpec, context: Context) -> AgentResult:
         opened = self._app.opened
-        assert opened is not None  # a handler runs in a worker of an open store
+        assert opened is not None  # handlers run only in workers, which have an open store
         runner = self._runner(opened.stores)
         async with run_events(opened.stores, order, TaskRunContext(context), actor=context.worker) as run:
             run.outcome = await runner.run(order, run)
             return run.outcome
 
     def _runner(self, stores: Stores) -> AgentRunner:
-        """One for each store: an app may be opened again, and for tests with another one."""
+        """Return the runner for this store. An app can be reopened, in tests with a different store."""
         if self._made is None or self._made[0] is not stores:
             self._made = stores, runner_of(self.profile, stores, self._app.settings.agents)
         return self._made[1]
 
 
 class TaskRunContext:
-    """The desk of a run that belongs to a task."""
+    """The `RunContext` of a run that belongs to a task."""
 
     def __init__(self, context: Context) -> None:
         self.say = context.print
@@ -294,10 +297,12 @@ class TaskRunContext:
 
 
 def places_of(settings: AgentSettings) -> RunFiles:
+    """Return the directories for transcripts and workspaces from the settings."""
     return RunFiles(Path(settings.transcripts).expanduser(), Path(settings.workspaces).expanduser())
 
 
 def runner_of(profile: Profile, stores: Stores, settings: AgentSettings) -> AgentRunner:
+    """Build the runner of a profile, with the author budget of the settings."""
     budget = Budget(tokens=settings.author_tokens, cost_usd=settings.author_cost_usd, turns=settings.author_turns)
     window_ms = round(settings.author_window_s * 1000)
     purse = None if budget == Budget() else StoredSpendingBudget(stores, budget, window_ms)

@@ -1,4 +1,4 @@
-"""Agents and how much each may do at once: a set of leases, one for each unit, and never a counter."""
+"""Agents and their capacity, modeled as one lease per unit instead of a counter, which could drift."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,19 +10,19 @@ from ade.errors import InvalidAgent
 from ade.events.model import Event
 from ade.tasks.model import capabilities_of
 
-DESCRIPTION = ("max_tasks", "type", "capabilities")  # fields that a registration may change
+DESCRIPTION = ("max_tasks", "type", "capabilities")  # fields that a registration can change
 MOST_TASKS = 1_000_000
-OFFLINE_AFTER_MS = 60_000  # an agent that was not heard of for so long is shown as offline
+OFFLINE_AFTER_MS = 60_000  # an agent without a heartbeat for this long is shown as offline
 _AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,99}")
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 
 
 class AgentStatus(StrEnum):
-    __hash__ = str.__hash__  # an Enum's own is a Python function
+    __hash__ = str.__hash__  # the Enum's own __hash__ is a Python function, which is slower
 
     ACTIVE = auto()
-    DRAINING = auto()  # nothing new is begun; what runs goes on
-    OFFLINE = auto()  # the same, set by hand for an agent that is not there
+    DRAINING = auto()  # starts nothing new; running tasks continue
+    OFFLINE = auto()  # the same, set manually for an absent agent
 
 
 class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -30,15 +30,15 @@ class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: str
     max_tasks: int
-    type: str | None = None  # what kind of agent it is, for people
-    capabilities: tuple[str, ...] = ()  # sorted: what each of its workers can do
+    type: str | None = None  # free text for people
+    capabilities: tuple[str, ...] = ()  # sorted; shared by all its workers
     status: AgentStatus = AgentStatus.ACTIVE
     registered_at: int = 0
-    seen_until: int = 0  # steady time: until when its last sign of life counts
+    seen_until: int = 0  # steady time at which its last heartbeat expires
 
 
 class AgentUse(Struct, frozen=True, kw_only=True):
-    """An agent, and the live leases of its units: holder -> end of the lease (steady time)."""
+    """An agent, and the live leases on its units: lease holder -> expiry (steady time)."""
 
     agent: Agent
     leases: dict[str, int]
@@ -53,11 +53,12 @@ EVENT_OF_STATUS: Mapping[AgentStatus, str] = {status: f"agent.{status}" for stat
 
 
 def is_agent_id(text: str) -> bool:
+    """Return whether the text is a valid agent ID."""
     return _AGENT.fullmatch(text) is not None
 
 
 def check_agent(agent_id: str, max_tasks: int) -> None:
-    """Raise InvalidAgent unless there may be such an agent."""
+    """Raise InvalidAgent unless the agent's fields are valid."""
     if not is_agent_id(agent_id):
         raise InvalidAgent(
             f"agent {agent_id[:120]!r} is not a valid name: begin with a letter or digit, then letters, digits, '.',"
@@ -68,7 +69,7 @@ def check_agent(agent_id: str, max_tasks: int) -> None:
 
 
 def check_type(kind: str) -> None:
-    """Raise InvalidAgent unless an agent may be of such a type."""
+    """Raise InvalidAgent unless the type is valid."""
     if not _TYPE.fullmatch(kind):
         raise InvalidAgent(
             f"{kind[:60]!r} is not a valid type of agents: begin with a letter or digit, then letters, digits, '.', '_'"
@@ -77,20 +78,20 @@ def check_type(kind: str) -> None:
 
 
 def check_capabilities(agent_id: str, words: Iterable[str]) -> tuple[str, ...]:
-    """The words as an agent keeps them. Raises InvalidAgent."""
+    """Return the normalized capabilities. Raises InvalidAgent."""
     return capabilities_of(words, f"agent {agent_id}", InvalidAgent)
 
 
 def described(known: Agent, agent: Agent, keep: Collection[str] = ()) -> Agent:
-    """A known agent as it is described anew; of the fields of DESCRIPTION those in `keep` stay as they are."""
+    """Return the known agent with the new description; DESCRIPTION fields listed in `keep` stay unchanged."""
     return structs.replace(known, **{name: getattr(agent, name) for name in DESCRIPTION if name not in keep})
 
 
 def granted(agent: Agent, wanted: Sequence[str], live: Collection[str]) -> list[str]:
-    """Which of these holders have a unit afterwards.
+    """Return the holders that have a unit after this request.
 
-    Whoever has one keeps it; the others get one in their order, as long as there is room. Nobody gets one from an agent
-    that is not active, or that has as many as it may, however it came to that.
+    Existing holders keep theirs. The others get one in order while capacity remains. An agent that is not active, or
+    that is at or over its limit, grants none.
     """
     room = max(agent.max_tasks - len(live), 0) if agent.status is AgentStatus.ACTIVE else 0
     new = [holder for holder in dict.fromkeys(wanted) if holder not in live][:room]
@@ -98,13 +99,13 @@ def granted(agent: Agent, wanted: Sequence[str], live: Collection[str]) -> list[
 
 
 def status_at(agent: Agent, steady: int) -> AgentStatus:
-    """How an agent stands: as it was set, or offline when nobody has heard of it for long."""
+    """Return the status of an agent: as it was set, or offline when its last heartbeat has expired."""
     is_silent = steady - agent.seen_until > OFFLINE_AFTER_MS
     return AgentStatus.OFFLINE if is_silent else agent.status
 
 
 def registration(agent: Agent, *, at: int, actor: str | None = None) -> Event:
-    """The event that tells of a new agent, or of what it may do from now on."""
+    """Return the event for a new agent or a changed description."""
     payload: dict[str, object] = {"agent": agent.id, "max_tasks": agent.max_tasks}
     if agent.type is not None:
         payload["type"] = agent.type

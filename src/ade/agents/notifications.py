@@ -1,7 +1,7 @@
-"""Telling a conversation that a run it asked for has ended: by a task of its own, stored together with the run.
+"""The task that notifies a conversation when a run it started has ended. It is stored together with the run.
 
-It waits for the run, however that ends, so no death of anybody in between leaves the conversation without an answer.
-The key of the item makes it one answer, however often this task is run.
+It depends on the run, whatever the run's outcome, so no crash in between loses the notification. The item's key makes
+it idempotent, however often this task runs.
 """
 
 import msgspec
@@ -26,15 +26,15 @@ BACKOFF = Backoff(base_ms=1_000, cap_ms=60_000)
 
 
 def notify_task(run: Task, inbox_id: str) -> Task:
-    """The task that puts a notification into this inbox once the run has ended. Raises InvalidInbox.
+    """Return the task that puts a notification into this inbox once the run has ended. Raises InvalidInbox.
 
-    It is no child of the run, nor of the run's parent: it must outlive their cancellation.
+    It is a child of neither the run nor the run's parent, because it must survive their cancellation.
     """
     check_inbox_id(inbox_id)
     return Task(
         id=fresh_id(run.created_at),
         name=NOTIFY,
-        queue=run.queue,  # where somebody looks who has agents
+        queue=run.queue,  # a queue that workers with agents already poll
         args=Raw(msgspec.json.encode({"inbox": inbox_id})),
         priority=run.priority,
         description=f"notification of {inbox_id}",
@@ -48,15 +48,15 @@ def notify_task(run: Task, inbox_id: str) -> Task:
 
 
 async def notify(stores: Stores, payloads: Payloads, notify_id: str, inbox_id: str) -> None:
-    """What the task does. Raises Retry while the inbox is full.
+    """Handle the notification task. Raises Retry while the inbox is full.
 
-    What it waited for names the run: of two runs with one idempotency key, that is the one that was stored.
+    Its dependency identifies the run: of two runs with one idempotency key, that is the one that was stored.
     """
     own = await get(stores, notify_id)
     [run] = await stores.tasks.get(own.depends_on[:1])
     if run is None:
-        return  # pruned; nobody can tell how it ended
-    if not run.is_final:  # somebody was so quick as to let it run again: tell of its next end
+        return  # pruned: its outcome is unknown
+    if not run.is_final:  # it was replayed in the meantime: notify at its next end
         key = f"{run.id}:{run.generation}"
         await enqueue(stores, payloads, [structs.replace(notify_task(run, inbox_id), idempotency_key=key)])
         return
@@ -65,20 +65,20 @@ async def notify(stores: Stores, payloads: Payloads, notify_id: str, inbox_id: s
 
 
 def key_of(task_id: str) -> str:
-    """Of the notification about this task, among the keys of an inbox."""
+    """Return the inbox item key of the notification about this task."""
     return f"task:{task_id}"
 
 
 async def put_notification(
     stores: Stores, inbox_id: str, task_id: str, text: str, *, author: str | None = None
 ) -> None:
-    """Once for each task. Raises Retry while the inbox is full. `author` pays for the turn that it wakes."""
+    """Put one notification per task. Raises Retry while the inbox is full. `author` pays for the turn it triggers."""
     item = NewItem(
         kind=ItemKind.TASK_NOTIFICATION,
         source=ItemSource.TASK_NOTIFICATION,
         text=text,
         key=key_of(task_id),
-        author=author if author is not None and is_author(author) else None,  # a task's may be any text
+        author=author if author is not None and is_author(author) else None,  # a task's author can be arbitrary text
     )
     if await DurableInbox(stores, inbox_id).enqueue(item) is None:
         raise Retry(f"the inbox {inbox_id} is full")

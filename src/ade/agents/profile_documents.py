@@ -1,4 +1,4 @@
-"""Profiles from what people write: tables of settings, and Markdown files with front matter."""
+"""Readers for agent profiles: settings tables, and Markdown files with front matter."""
 
 import json
 import re
@@ -13,11 +13,11 @@ from ade.approvals.errors import InvalidRulebook
 from ade.approvals.rulebook_document import TableReader
 from ade.errors import InvalidProfile
 
-# Markdown with front matter, as agent types are written down. A small part of YAML, read strictly.
+# Markdown with front matter: a strict subset of YAML.
 #
-# Between two lines `---` stand `name: value` pairs. A value is text, with quotes or without; a whole number; `true`
-# or `false`; a list, as `[one, two]`, as `- one` on lines of its own, or as JSON; a table, as indented pairs or as
-# JSON; or text on indented lines after `|` (kept as lines) or `>` (folded into one). `#` begins a comment.
+# Between two `---` lines are `name: value` pairs. A value is a string, quoted or not; an integer; `true` or `false`; a
+# list, as `[one, two]`, as `- one` on separate lines, or as JSON; a table, as indented pairs or as JSON; or a block
+# string on indented lines after `|` (lines kept) or `>` (folded into one). `#` starts a comment.
 
 
 LONGEST_FILE = 1_000_000  # characters
@@ -26,11 +26,13 @@ FENCE = "---"
 _PAIR = re.compile(r"(?P<name>\"[^\"]*\"|'[^']*'|[A-Za-z0-9_][A-Za-z0-9_.-]{0,99})\s*:(?:\s+(?P<value>.*))?")
 _COMMENT = re.compile(r"(?:^|\s)#.*$")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,15})")
-_FOREIGN = ("&", "*", "!", "%", "@", "`", "?")  # YAML means something by these that is not read here
+_FOREIGN = ("&", "*", "!", "%", "@", "`", "?")  # YAML syntax that this parser does not support
 _BLOCKS = ("|", ">", "|-", ">-")
 
 
 class MarkdownDocument(NamedTuple):
+    """The front matter and the text below it."""
+
     head: dict[str, object]
     body: str
 
@@ -42,7 +44,7 @@ class _FrontMatterLine(NamedTuple):
 
 
 def read_markdown(text: str, place: str) -> MarkdownDocument:
-    """The pairs of the front matter and the text after it. Raises InvalidProfile, which names place and line."""
+    """Parse the front matter and the text below it. Raises InvalidProfile, which names file and line."""
     if len(text) > LONGEST_FILE:
         raise InvalidProfile(f"{place} is longer than {LONGEST_FILE:,} characters; no agent needs that much")
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
@@ -60,7 +62,7 @@ def read_markdown(text: str, place: str) -> MarkdownDocument:
 
 
 class _FrontMatterParser:
-    """Reads the lines one after the other, each once."""
+    """Parses the lines in a single pass."""
 
     def __init__(self, lines: Sequence[str], place: str) -> None:
         self._place = place
@@ -72,7 +74,7 @@ class _FrontMatterParser:
         return InvalidProfile(f"{self._place}:{line.number}: {what}")
 
     def _next(self) -> _FrontMatterLine | None:
-        """The next line that says anything."""
+        """Return the next line that is neither blank nor a comment."""
         while self._at < len(self._lines):
             line = self._lines[self._at]
             if line.text and not line.text.startswith("#"):
@@ -189,7 +191,7 @@ def _is_escaped(text: str, at: int) -> bool:
     return (len(before) - len(before.rstrip("\\"))) % 2 == 1
 
 
-LONGEST_SYSTEM_PROMPT = 90_000  # characters; it must fit in one argument
+LONGEST_SYSTEM_PROMPT = 90_000  # characters; it must fit in one command-line argument
 _LONGEST_TIMEOUT_MS = 7 * 86_400_000
 _MOST_MEMORY_MB = 1_048_576
 _PLACE = re.compile(r"\{(\w*)\}")
@@ -197,14 +199,14 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}\*?")
 _EXIT_CODE = re.compile(r"[1-9][0-9]{0,2}")
 _COMMAS = re.compile(r"\s*,\s*")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_LISTS = ("tools", "skills", "memory_blocks")  # values that are lists; programs want them with commas
-_FLAGGED = (*_LISTS, "permission_mode", "model")  # values that mean nothing to a program without a flag for them
+_LISTS = ("tools", "skills", "memory_blocks")  # list values; programs expect them comma-separated
+_FLAGGED = (*_LISTS, "permission_mode", "model")  # values that have no effect unless the program has a flag for them
 
 
 def read_profiles(data: object, place: str = "agents") -> dict[str, Profile]:
-    """The built-in profiles and those of a table: name -> table. Raises InvalidProfile.
+    """Return the built-in profiles and those of a table (name -> table). Raises InvalidProfile.
 
-    `base` names the profile that one begins as: a built-in one, also of its own name, or another of the table.
+    `base` names the profile to inherit from: a built-in one, even of the same name, or another one of the table.
     """
     try:
         tables = {name: TableReader(value, f"{place}.{name}") for name, value in TableReader(data, place).items()}
@@ -219,8 +221,9 @@ def read_profiles(data: object, place: str = "agents") -> dict[str, Profile]:
 def profile_from_markdown(
     text: str, known: Mapping[str, Profile] = BUILT_IN, *, base: str = "letta", place: str = "agent.md"
 ) -> Profile:
-    """A profile from a Markdown file. Its front matter has the names of a settings table, and `name`; the text below
-    it is the system prompt. Names in camelCase are taken as well: `permissionMode`, `memoryBlocks`."""
+    """Parse a profile from a Markdown file. The front matter has the names of a settings table, plus `name`. The text
+    below it is the system prompt. Names in camelCase are accepted too: `permissionMode`, `memoryBlocks`.
+    """
     head, body = read_markdown(text, place)
     renamed: dict[str, object] = {}
     for key, value in head.items():
@@ -241,7 +244,7 @@ def profile_from_markdown(
 
 
 def _resolve(name: str, tables: Mapping[str, TableReader], found: dict[str, Profile], waiting: tuple[str, ...]) -> None:
-    """Bases first, so that the order of the table means nothing."""
+    """Resolve bases first, so that the order of the table does not matter."""
     table = tables[name]
     if name in waiting:
         raise table.wrong("base", f"goes round in a ring: {' -> '.join((*waiting, name))}")
@@ -279,12 +282,12 @@ def _profile(name: str, table: TableReader, known: Mapping[str, Profile]) -> Pro
 
 
 def _type(name: str, start: Profile) -> dict[str, str]:
-    """A type of its own goes by its own name."""
+    """Set the `type` value to the profile's own name, if its base has such a value."""
     return {"type": name} if "type" in start.defaults and name != start.name else {}
 
 
 def _calls(table: TableReader) -> dict[str, object]:
-    """How the program is called. Missing ones stay as the base has them."""
+    """Parse how the program is called. Missing values are inherited from the base."""
     return {
         "description": table.text("description"),
         "url": table.text("url"),
@@ -321,7 +324,7 @@ def _marks(table: TableReader) -> dict[str, object]:
 
 
 def _word_lists(table: TableReader, key: str) -> Choice | None:
-    """A list of lists of words; a plain list is the only one."""
+    """Parse a list of lists of words; a flat list counts as a single one."""
     value = table.value(key)
     if value is None:
         return None
@@ -375,7 +378,7 @@ def _defaults(table: TableReader) -> dict[str, str]:
             found[key] = text
     if turns := table.whole("max_turns", 0, least=1, most=1_000_000):
         found["max_turns"] = str(turns)
-    table.value("mode")  # stateful or stateless: every run with ids goes on from them, every other begins anew
+    table.value("mode")  # read and ignored: a run with IDs resumes from them, any other starts from scratch
     prompt = table.value("system_prompt")
     if prompt is not None:
         if not isinstance(prompt, str) or not prompt.strip() or len(prompt) > LONGEST_SYSTEM_PROMPT:
@@ -385,7 +388,7 @@ def _defaults(table: TableReader) -> dict[str, str]:
 
 
 def _check(profile: Profile, table: TableReader) -> None:
-    """What only shows when all is put together."""
+    """Validate what depends on several values."""
     flags = [words for choice in (*profile.fresh, *profile.options) for words in choice]
     for words in (
         profile.command,

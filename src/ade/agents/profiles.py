@@ -1,4 +1,4 @@
-"""Profiles: which program an agent type is, how it is called, and how its output is to be read. Data alone."""
+"""Profiles: which program an agent type runs, how to call it, and how to parse its output. Data only."""
 
 import re
 from collections.abc import Mapping
@@ -18,12 +18,16 @@ DEFAULT_TIMEOUT_MS = 3_600_000
 
 
 class PromptChannel(StrEnum):
+    """How a program receives its prompt."""
+
     STDIN = auto()
     ARGUMENT = auto()
 
 
 class ProtocolName(StrEnum):
-    __hash__ = str.__hash__  # an Enum's own is a Python function
+    """The output format of a program."""
+
+    __hash__ = str.__hash__  # the Enum's own __hash__ is a Python function, which is slower
 
     LETTA = auto()
     CLAUDE = auto()
@@ -33,7 +37,7 @@ class ProtocolName(StrEnum):
     TEXT = auto()  # the whole output is the result
 
 
-# What words of a profile may stand for, as `{model}`.
+# Placeholders in the words of a profile, such as `{model}`.
 VALUES = frozenset(
     [
         "prompt",
@@ -52,7 +56,7 @@ VALUES = frozenset(
     ]
 )
 
-# What any program needs to find itself around. A star stands for the rest of a name.
+# Environment variables that every program needs. A star matches the rest of a name.
 COMMON_ENVIRONMENT = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "LANG", "LC_*", "TMPDIR", "XDG_*"),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
@@ -62,7 +66,7 @@ TASK_ENVIRONMENT = ("LANG", "LC_*", "TZ")
 
 
 class RunIdentity(Protocol):
-    """Ids of a run, as far as they are known."""
+    """The IDs of a run, as far as they are known."""
 
     @property
     def session_id(self) -> str | None: ...
@@ -73,43 +77,41 @@ class RunIdentity(Protocol):
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """One agent type. `command_line.command_of` makes a call of it."""
+    """One agent type. `command_line.command_of` builds its command line."""
 
     name: str
-    command: Words  # what every call begins with
+    command: Words  # the start of every command line
     protocol: ProtocolName
     description: str = ""
     prompt_by: PromptChannel = PromptChannel.STDIN
-    stdin_words: Words = ()  # tell the program that its prompt comes by stdin
-    prompt_words: Words = ("{prompt}",)  # the prompt as an argument
+    stdin_words: Words = ()  # make the program read its prompt from stdin
+    prompt_words: Words = ("{prompt}",)  # pass the prompt as an argument
     fresh: tuple[Choice, ...] = ()  # words for a run that resumes nothing
-    options: tuple[Choice, ...] = ()  # words for every run, each left out while a value in it is not known
-    permissions: Words = ()  # what the agent may do, as its program wants to be told
-    hook_words: Words = ()  # have the program ask before it uses a tool, with {hook} for the command that asks
-    is_guarded: bool = False  # and whether it is called with them
-    # A hook can let it end in its session, to go on at the same tool call. Claude Code can, but goes on all the same
-    # if it makes several calls at once; so it is ended instead, unless a profile says otherwise.
+    options: tuple[Choice, ...] = ()  # words for every run; each is omitted while a value in it is unknown
+    permissions: Words = ()  # the program's flags for what the agent is allowed to do
+    hook_words: Words = ()  # make the program call a hook before it uses a tool; {hook} is the command
+    is_guarded: bool = False  # whether the program is called with the hook words
+    # With `defer`, a hook can end the program in its session, to resume at the same tool call. Claude Code supports it,
+    # but continues regardless if it makes several calls in parallel. So by default the program is stopped instead.
     can_defer: bool = False
-    counts_sessions: bool = False  # what it says it has spent is that of the whole session, earlier runs included
-    resume: Choice = ()  # words that take up an earlier session
-    defaults: Mapping[str, str] = {}  # values for the words, where the run gives none
-    environment: tuple[str, ...] = COMMON_ENVIRONMENT  # names that may pass to the program
-    task_environment: tuple[str, ...] = TASK_ENVIRONMENT  # names that a task may set; never where secrets are sent
+    counts_sessions: bool = False  # its usage reports cover the whole session, earlier runs included
+    resume: Choice = ()  # words that resume an earlier session
+    defaults: Mapping[str, str] = {}  # placeholder values where the run gives none
+    environment: tuple[str, ...] = COMMON_ENVIRONMENT  # variables that are passed to the program
+    task_environment: tuple[str, ...] = TASK_ENVIRONMENT  # variables that a task can set; none redirects secrets
     set_environment: Mapping[str, str] = {}
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     memory_mb: int | None = None
     exit_codes: Mapping[int, RunFailure] = {}
-    rate_limit_marks: tuple[str, ...] = RATE_LIMIT_MARKS  # any of these in an error, whatever its case
-    model_marks: tuple[Words, ...] = ()  # all texts of one of these in an error: the model is not to be had
-    cut_marks: tuple[str, ...] = ()  # any of these on stderr: output was lost on its way
-    url: str | None = (
-        None  # where people can look at an agent, with {agent_id}, {conversation_id} or {session_id} in it
-    )
-    fallback_model: str | None = None  # for one more run, if the model is not to be had
+    rate_limit_marks: tuple[str, ...] = RATE_LIMIT_MARKS  # case-insensitive; any of these in an error
+    model_marks: tuple[Words, ...] = ()  # all texts of one entry in an error: the model is unavailable
+    cut_marks: tuple[str, ...] = ()  # any of these on stderr: output was lost
+    url: str | None = None  # web page of an agent, with {agent_id}, {conversation_id}, or {session_id}
+    fallback_model: str | None = None  # for one more run, if the model is unavailable
 
 
 def url_of(profile: Profile, who: RunIdentity) -> str | None:
-    """Where people can look at this agent; None as long as an id is not known that belongs into it."""
+    """Return the web page of this agent; None while an ID in the URL is unknown."""
     url = profile.url
     for name in ("session_id", "agent_id", "conversation_id"):
         if url is not None and f"{{{name}}}" in url:
@@ -118,7 +120,7 @@ def url_of(profile: Profile, who: RunIdentity) -> str | None:
     return url
 
 
-# The profiles that are always there. What they say was read from the sources of the programs.
+# Built-in profiles. The flags and formats were taken from the programs' sources.
 
 
 LETTA = Profile(
@@ -175,7 +177,7 @@ CLAUDE = Profile(
 CODEX = Profile(
     name="codex",
     description="Codex, headless",
-    # A run's working directory is its own and seldom a git repository, which Codex refuses unless told.
+    # A run has its own working directory, which is seldom a git repository. Codex rejects that without this flag.
     command=("codex", "exec", "--json", "--skip-git-repo-check"),
     protocol=ProtocolName.CODEX,
     stdin_words=("-",),
@@ -192,7 +194,7 @@ GEMINI = Profile(
     command=("gemini", "-o", "stream-json"),
     protocol=ProtocolName.GEMINI,
     prompt_by=PromptChannel.ARGUMENT,
-    prompt_words=("--prompt={prompt}",),  # one word, so that a prompt is never taken for a flag
+    prompt_words=("--prompt={prompt}",),  # one word, so that a prompt is never parsed as a flag
     options=((("--model", "{model}"),), (("--approval-mode", "{permission_mode}"),)),
     resume=(("-r", "{session_id}"),),
     environment=(*COMMON_ENVIRONMENT, "GEMINI_API_KEY", "GOOGLE_*"),
@@ -214,7 +216,7 @@ COMMAND = Profile(
     description='a program that reads a prompt and prints its result; say which with base = "command"',
     command=("cat",),
     protocol=ProtocolName.TEXT,
-    rate_limit_marks=(),  # nobody knows what an unknown program means by such words
+    rate_limit_marks=(),  # an unknown program might use these words differently
 )
 
 BUILT_IN: Mapping[str, Profile] = {profile.name: profile for profile in (LETTA, CLAUDE, CODEX, GEMINI, COMMAND)}

@@ -1,4 +1,4 @@
-"""What somebody does to an agent as a whole. It is told in the log, as everything that changes what runs."""
+"""Changes to registered agents: register, set the status, and remove. Each is recorded in the event log."""
 
 from collections.abc import Iterable
 
@@ -26,9 +26,9 @@ async def register(
     capabilities: Iterable[str] | None = None,
     actor: str | None = None,
 ) -> Agent:
-    """Make an agent known, or say anew what it is and may do. Raises InvalidAgent.
+    """Register an agent, or update its description. Raises InvalidAgent.
 
-    What is None stays as it is known; an empty text or list takes away what was known.
+    None keeps the stored value; an empty string or list removes it.
     """
     check_agent(agent_id, max_tasks)
     if kind:
@@ -46,7 +46,7 @@ async def register(
 
 
 async def set_status(stores: Stores, agent_id: str, status: AgentStatus, *, actor: str | None = None) -> Agent:
-    """Let an agent begin new tasks, or no more; what it runs goes on. Raises UnknownAgent."""
+    """Allow an agent to start new tasks, or stop it from doing so. Running tasks continue. Raises UnknownAgent."""
     agent = await stores.agents.set_status(agent_id, status, _event(stores, EVENT_OF_STATUS[status], agent_id, actor))
     if agent is None:
         raise unknown(agent_id)
@@ -54,13 +54,13 @@ async def set_status(stores: Stores, agent_id: str, status: AgentStatus, *, acto
 
 
 async def remove(stores: Stores, agent_id: str, *, actor: str | None = None) -> None:
-    """Forget an agent. Raises UnknownAgent."""
+    """Remove an agent. Raises UnknownAgent."""
     if not await stores.agents.remove(agent_id, _event(stores, AGENT_REMOVED, agent_id, actor)):
         raise unknown(agent_id)
 
 
 def unknown(agent_id: str, known: Iterable[str] = ()) -> UnknownAgent:
-    """With the one that may have been meant, if there is such a one."""
+    """Build the UnknownAgent error, with the closest known ID as a suggestion."""
     nearest = close_names(agent_id, known)
     meant = f"; did you mean {nearest[0]}?" if nearest else ""
     advice = "" if meant else UnknownAgent.usual_advice

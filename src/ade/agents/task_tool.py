@@ -1,4 +1,4 @@
-"""The Task tool and its two companions, as an agent calls them: what goes wrong is an answer too, no exception."""
+"""The Task, TaskOutput, and TaskStop tools as agents call them. Errors are returned as results, never raised."""
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,18 +22,20 @@ from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
 from ade.tasks.service import CompletionWatcher
 
-# Runs of agents that are in the store: waited for and stopped from any process. No other tasks are: what an agent may
-# look at and end is agents' work.
+# Agent runs in the store, which any process can wait for and stop. Other tasks are excluded: agents can inspect and
+# stop only agent runs.
 
 
 class StoredRunOutput(Struct, frozen=True):
+    """Status and output of a stored run."""
+
     status: TaskStatus
     output: str
     error: str | None = None
 
 
 class StoredAgentRuns:
-    """Belongs to one event loop."""
+    """Waits for and stops stored agent runs. Bound to one event loop."""
 
     def __init__(self, stores: Stores, payloads: Payloads, watch: CompletionWatcher | None = None) -> None:
         self._stores = stores
@@ -41,7 +43,7 @@ class StoredAgentRuns:
         self._watch = watch or CompletionWatcher(stores)
 
     async def wait(self, task_id: str, timeout: float) -> StoredRunOutput | None:
-        """The run as it is when it has ended, or when the time is over. None: there is none of this id."""
+        """Return the run when it has ended or the timeout has passed. None if it does not exist."""
         try:
             task = await self._run(task_id)
             if timeout and not task.is_final:
@@ -58,17 +60,17 @@ class StoredAgentRuns:
         return StoredRunOutput(TaskStatus.FAILED, "" if progress is None else progress.said, error_of(task))
 
     async def stop(self, task_id: str) -> bool:
-        """Cancel it and its children; True if there was something to cancel."""
+        """Cancel the run and its children. Returns whether there was something to cancel."""
         try:
             if (await self._run(task_id)).is_final:
                 return False
             await tasks_service.cancel(self._stores, task_id, ABORTED)
-        except (UnknownTask, IllegalTransition):  # gone, or it ended meanwhile
+        except (UnknownTask, IllegalTransition):  # pruned, or ended in the meantime
             return False
         return True
 
     async def _run(self, task_id: str) -> Task:
-        """Raises UnknownTask for what is no run of an agent, too."""
+        """Load the run. Raises UnknownTask, also for a task that is not an agent run."""
         task = await tasks_service.get(self._stores, task_id)
         if not is_run(task.name):
             raise UnknownTask
@@ -84,14 +86,14 @@ class StoredAgentRuns:
         return report_of(task, result_in(await tasks_service.result_of(self._stores, self._payloads, task)))
 
 
-# What an agent gives to a tool, checked: it may be anything. All raise InvalidArguments, in words for the agent.
+# Validation of tool arguments, which can be any JSON. All raise InvalidArguments, worded for the agent.
 
 
 _SHOWN = 60
 
 
 def string_arguments(given: Mapping[str, object]) -> dict[str, str]:
-    """Those that were given. Nothing and null are the same."""
+    """Return the given string arguments. A missing value and null are equivalent."""
     for name, value in given.items():
         if value is not None and not isinstance(value, str):
             raise _wrong(name, "a text", value)
@@ -101,6 +103,7 @@ def string_arguments(given: Mapping[str, object]) -> dict[str, str]:
 
 
 def required(tool: str, given: Mapping[str, str | None]) -> None:
+    """Raise InvalidArguments if any of these is missing or blank."""
     if missing := [name for name, value in given.items() if not (value or "").strip()]:
         raise InvalidArguments(
             f"{tool} tool missing required parameter{'s' * (len(missing) > 1)}: {', '.join(missing)}"
@@ -108,6 +111,7 @@ def required(tool: str, given: Mapping[str, str | None]) -> None:
 
 
 def words(name: str, value: object) -> tuple[str, ...]:
+    """Return a list of strings as a tuple. Raises InvalidArguments."""
     if value is None:
         return ()
     if isinstance(value, str) or not isinstance(value, Sequence | set | frozenset):
@@ -118,6 +122,7 @@ def words(name: str, value: object) -> tuple[str, ...]:
 
 
 def whole(name: str, value: object, least: int, most: int | None = None) -> int | None:
+    """Return an integer within the bounds, or None. Raises InvalidArguments."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
@@ -127,12 +132,14 @@ def whole(name: str, value: object, least: int, most: int | None = None) -> int 
 
 
 def flags(given: Mapping[str, object]) -> None:
+    """Raise InvalidArguments unless each value is a boolean or None."""
     for name, value in given.items():
         if value is not None and not isinstance(value, bool):
             raise _wrong(name, "true or false", value)
 
 
 def milliseconds(name: str, value: object, default: int) -> float:
+    """Return a number of milliseconds, or the default. Raises InvalidArguments."""
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
@@ -152,11 +159,11 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-GENERAL = "general-purpose"  # the type of an agent that exists, where none is named and there is this one
+GENERAL = "general-purpose"  # the default type for an existing agent, if this type is known
 DEFAULT_TIMEOUT_MS = 30_000
 LONGEST_TIMEOUT_MS = 600_000
 LEAST_URGENT = 9
-Types = Mapping[str, frozenset[str] | None]  # of agents, and the ids by which each can go on; None: nobody knows
+Types = Mapping[str, frozenset[str] | None]  # agent type -> IDs by which its runs resume; None: unknown
 log = Log("ade.agents")
 
 
@@ -173,20 +180,24 @@ class TaskResult(Struct, frozen=True, kw_only=True):
 
 
 class TaskOutputResult(Struct, frozen=True):
+    """The result of the TaskOutput tool."""
+
     message: str
     status: TaskStatus
 
 
 class TaskStopResult(Struct, frozen=True, omit_defaults=True):
+    """The result of the TaskStop tool."""
+
     killed: bool
-    error: str | None = None  # why it could not be stopped, where that is not that there is nothing to stop
+    error: str | None = None  # why it could not be stopped; None if there was nothing to stop
 
 
 class AgentRequest(Struct, frozen=True, kw_only=True):
-    """A run to enqueue."""
+    """An agent run to enqueue."""
 
     subagent_type: str
-    arguments: Mapping[str, object]  # of the task, those that were given
+    arguments: Mapping[str, object]  # of the task; only those that were given
     description: str
     priority: int | None = None
     tags: tuple[str, ...] = ()
@@ -194,16 +205,16 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskToolServices:
-    """What the tools work with. Those of one program share it, so that each knows the tasks of the other."""
+    """The dependencies of the three tools. Tools of one program share them, so that each sees the others' tasks."""
 
     types: Callable[[], Awaitable[Types]]
     background: BackgroundTasks
     stored: StoredAgentRuns
-    enqueue: Callable[[AgentRequest], Awaitable[str]]  # answers the id of the task
-    allow: Callable[[AgentRequest], Awaitable[None]]  # raises unless it may run without being stored
-    conversation: str | None = None  # that gets notifications
-    directory: Path | None = None  # for agents that run at once; None: one of their own
-    author: str | None = None  # whose budget they use up
+    enqueue: Callable[[AgentRequest], Awaitable[str]]  # returns the task ID
+    allow: Callable[[AgentRequest], Awaitable[None]]  # raises unless the run is allowed without being stored
+    conversation: str | None = None  # that receives notifications
+    directory: Path | None = None  # for agents that run in this process; None: one per run
+    author: str | None = None  # whose budget pays for the runs
 
 
 class TaskTool:
@@ -270,7 +281,7 @@ class TaskTool:
             return TaskResult(message=messages.foreground_error(_told(error)), status=TaskStatus.FAILED)
 
     async def _chosen(self, texts: dict[str, str]) -> str:
-        """Takes the type out of what was asked for. Raises InvalidArguments with what is wrong about it."""
+        """Pop the agent type from the request. Raises InvalidArguments."""
         chosen, types = texts.pop("subagent_type", ""), await self._at.types()
         existing = [name for name in ("agent_id", "conversation_id") if texts.get(name)]
         fitting = sorted(name for name, ids in types.items() if ids and not ids.isdisjoint(existing))
@@ -317,7 +328,7 @@ class TaskTool:
             return _started(task)
         try:
             await task.until_ended()
-        except BaseException:  # nobody waits for it any more
+        except BaseException:  # the caller no longer waits for it
             await self._at.background.stop(task.id)
             raise
         return _ended(task)
@@ -350,7 +361,7 @@ class TaskOutput:
 
 
 def _asked(task_id: object, block: object, timeout: object) -> tuple[str, float | None]:
-    """Of which task, and how many seconds to wait for its end; None: not at all."""
+    """Return the task ID and the seconds to wait for its end; None: do not wait."""
     texts = string_arguments({"task_id": task_id})
     required("TaskOutput", {"task_id": texts.get("task_id")})
     flags({"block": block})
@@ -381,7 +392,7 @@ class TaskStop:
 
 
 def _told(error: Exception) -> str:
-    """In words for the agent. What nobody has thought of is told too, and is in the log for people."""
+    """Word an error for the agent. Unexpected errors are also logged."""
     if isinstance(error, AdeError):
         return error.detail
     log.error("task_tool.failed", error=f"{type(error).__name__}: {error}", exc_info=True)

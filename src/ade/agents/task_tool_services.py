@@ -1,4 +1,4 @@
-"""Connects the Task tool of an app with agents that run in this process, under the rules and limits of the queue."""
+"""Wiring of the Task tool to an app: agents that run in this process, under the rules and limits of the queue."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from ade.composition.app_store import OpenStore
 
 
-_ACTOR = "task_tool"  # where no author is known
+_ACTOR = "task_tool"  # the actor where no author is known
 
 
 def background_tasks(app: "Ade", opened: "OpenStore") -> BackgroundTasks:
-    """Those of one event loop of this app."""
+    """Return the background tasks of this app and event loop."""
     stores = opened.stores
 
     async def allows(subagent_type: str, tool: str, arguments: dict[str, Any]) -> Leave:
@@ -78,7 +78,9 @@ def open_task_tool(
 
 
 async def allowed(stores: Stores, request: AgentRequest) -> None:
-    """Raises Denied for what a rule forbids, and for what people must approve: only a stored task can wait for them."""
+    """Check a run against the guard rules. Raises Denied if a rule forbids it or requires approval: only a stored task
+    can wait for reviewers.
+    """
     name = task_name(request.subagent_type)
     leave = await _leave(stores, PolicyCheckRequest(name=name, arguments=request.arguments, tags=request.tags))
     if leave is Leave.NEEDED:
@@ -99,7 +101,7 @@ async def _leave(stores: Stores, question: PolicyCheckRequest) -> Leave:
 
 
 class _RunnersByType:
-    """Runs agents by their profiles; one runner for each type."""
+    """Runs agents by type, with one cached runner per profile."""
 
     def __init__(self, app: "Ade", stores: Stores) -> None:
         self._settings = app.settings.agents

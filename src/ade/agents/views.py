@@ -1,4 +1,4 @@
-"""Which agents work for whom, and how each is doing: read from the records of their tasks, kept nowhere else."""
+"""Read-only views of agent runs and of agents with their capacity, computed from task records and leases."""
 
 from collections.abc import Sequence
 from enum import StrEnum, auto
@@ -25,7 +25,7 @@ class SubagentStatus(StrEnum):
     PENDING = auto()
     RUNNING = auto()
     COMPLETED = auto()
-    ERROR = auto()  # failed, cancelled or rejected
+    ERROR = auto()  # failed, cancelled, or rejected
 
 
 _STATUSES = {
@@ -39,17 +39,17 @@ _STATUSES[SubagentStatus.PENDING] = frozenset(Status).difference(*_STATUSES.valu
 class Subagent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One agent at work, or done. What its program does not tell is None."""
 
-    id: str  # of its task
-    type: str  # with a capital first letter, as it is shown
+    id: str  # task ID
+    type: str  # capitalized for display
     description: str
     status: SubagentStatus
     parent_id: str | None = None
     tool_calls: int = 0
     recent_tool_calls: tuple[ToolCalled, ...] = ()
-    tokens: int | None = None  # of all attempts, as the next two
+    tokens: int | None = None  # all attempts together, as the next two
     cost_usd: float | None = None
     turns: int | None = None
-    duration_ms: int | None = None  # up to now while it runs
+    duration_ms: int | None = None  # until now, while it is running
     model: str | None = None
     url: str | None = None
     started_at: int | None = None
@@ -59,12 +59,12 @@ class Subagent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent_id: str | None = None
     conversation_id: str | None = None
     output_file: str | None = None
-    said: str = ""  # the newest words
+    said: str = ""  # the latest text
     error: str | None = None
 
 
 def subagent_of(task: Task, *, now: int) -> Subagent:
-    """As its task tells it. A large result is not loaded: the last progress says nearly the same."""
+    """Return the view of a task. A large result is not loaded, because the last progress has nearly the same data."""
     status = next(status for status, statuses in _STATUSES.items() if task.status in statuses)
     result = result_in(task.result) if status is SubagentStatus.COMPLETED else None
     progress = progress_in(task.progress)
@@ -96,13 +96,14 @@ def subagent_of(task: Task, *, now: int) -> Subagent:
 
 
 def shown_type(subagent_type: str) -> str:
+    """Return the type, capitalized for display."""
     return subagent_type[:1].upper() + subagent_type[1:]
 
 
 async def list_subagents(
     stores: Stores, *, parent_id: str | None = None, status: SubagentStatus | None = None, limit: int = 50
 ) -> list[Subagent]:
-    """The newest first: all, or those of one parent, or of one status."""
+    """Return agent runs, newest first, optionally filtered by parent or status."""
     statuses = frozenset[Status]() if status is None else _STATUSES[status]
     if parent_id is not None:
         found = await _children(stores, parent_id, statuses, limit)
@@ -117,7 +118,7 @@ async def list_subagents(
 
 
 async def get_subagent(stores: Stores, task_id: str) -> Subagent:
-    """Raises UnknownTask, also for a task that runs no agent."""
+    """Return one agent run. Raises UnknownTask, also for a task that is not an agent run."""
     task = await get(stores, task_id)
     if not is_run(task.name):
         raise UnknownTask(f"task {task_id} runs no agent but {task.name}", advice="`ade show` tells about it")
@@ -125,7 +126,7 @@ async def get_subagent(stores: Stores, task_id: str) -> Subagent:
 
 
 async def _children(stores: Stores, parent_id: str, statuses: frozenset[Status], limit: int) -> list[Task]:
-    """A parent may have children of other kinds, too."""
+    """A parent can also have children that are not agent runs."""
     found: list[Task] = []
     after: int | None = None
     while True:
@@ -149,7 +150,7 @@ def _duration(task: Task, result: AgentResult | None, now: int) -> int | None:
     return duration_of(task, result)
 
 
-# How agents are doing: how they stand, and how much of what they may do they are doing.
+# Agents with their status and used capacity.
 
 
 class CapacityUnit(Struct, frozen=True, kw_only=True):
@@ -161,13 +162,13 @@ class CapacityUnit(Struct, frozen=True, kw_only=True):
 
 class AgentView(Struct, frozen=True, kw_only=True):
     id: str
-    status: AgentStatus  # offline too when nobody has heard of it for long
+    status: AgentStatus  # also offline when its last heartbeat has expired
     type: str | None = None
     capabilities: tuple[str, ...]
     max_tasks: int
     used: int
     registered_at: int
-    silent_ms: int  # since its last sign of life was due
+    silent_ms: int  # since its last heartbeat expired
     units: list[CapacityUnit]
 
     @property
@@ -176,6 +177,7 @@ class AgentView(Struct, frozen=True, kw_only=True):
 
 
 def view(use: AgentUse, steady: int) -> AgentView:
+    """Return the view of an agent; `steady` is the current steady time."""
     agent = use.agent
     return AgentView(
         id=agent.id,
@@ -191,13 +193,13 @@ def view(use: AgentUse, steady: int) -> AgentView:
 
 
 async def view_agents(stores: Stores) -> list[AgentView]:
-    """All agents by name."""
+    """Return all agents by name."""
     steady = stores.clock.steady()
     return [view(use, steady) for use in await stores.agents.list_agents()]
 
 
 async def blocking_agents(stores: Stores, workers: Sequence[WorkerView]) -> Reason | None:
-    """Why none of these workers may begin anything, if it is for want of their agents' units."""
+    """Return why none of these workers can start anything, if their agents have no free units."""
     names = {each.worker.agent for each in workers}
     if not names or None in names:
         return None

@@ -1,4 +1,4 @@
-"""`ade agents`: how many tasks each agent can run, and which of them start nothing new."""
+"""`ade agents` and `ade subagents`: manage agents and their capacity, and list agent runs."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -149,7 +149,7 @@ def _print_agent(session: "Session", agent: Agent) -> None:
         session.out.line(f"{agent.id}{kind}: {agent.status}, at most {agent.max_tasks} tasks at once{can}")
 
 
-# `ade subagents`: which agents are at work, for whom, and what became of them.
+# `ade subagents`.
 
 
 HEAD = ("id", "type", "status", "tools", "tokens", "took", "begun", "model", "description")

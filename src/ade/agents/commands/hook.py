@@ -1,4 +1,4 @@
-"""`ade hook`: what an agent's hooks call before it uses a tool. Whatever goes wrong here is a no (exit code 2)."""
+"""`ade hook`: the command that agents' hooks call before a tool is used. Any error denies the call (exit code 2)."""
 
 import json
 import os
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ade.cli.session import Session
 
 
-_PATIENCE_S = 20.0  # less than the programs have with a hook: one that is ended for its slowness holds nothing up
-_NO = 2  # what all programs take for a no
+_PATIENCE_S = 20.0  # shorter than the programs' own hook timeouts: a hook that times out blocks nothing
+_NO = 2  # the exit code that all programs treat as a denial
 
 
 @group("hook")
@@ -64,7 +64,7 @@ def pre_tool_use(session: "Session", program: str | None) -> int:
 
 
 def _ask(line: str, asked: ToolCallRequest) -> HookRuling:
-    """Of the run that the agent belongs to."""
+    """Ask the run that the agent belongs to."""
     call = {"tool": asked.tool, "arguments": asked.arguments, "id": asked.id}
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_PATIENCE_S)
@@ -76,7 +76,7 @@ def _ask(line: str, asked: ToolCallRequest) -> HookRuling:
 
 
 async def _rule(session: "Session", asked: ToolCallRequest) -> HookRuling:
-    """By the rulebook alone: nobody but who sits there can be asked."""
+    """Decide by the guard rules alone; only the person at the agent's terminal can be asked."""
     from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict, rule_on
     from ade.approvals.repository import load
 

@@ -1,4 +1,4 @@
-"""`ade inbox`: what conversations have still to be told, and what a person may put in or take out."""
+"""`ade inbox`: inspect conversation inboxes, send and remove items, and reset a conversation."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from ade.cli.session import Session
 
 
-# Inboxes of conversations as tables.
+# Table rows.
 
 
 LIST_HEAD = ("inbox", "waiting", "taken", "oldest", "lease", "returns", "consumer")
 ITEM_HEAD = ("item", "state", "kind", "source", "author", "put in", "agent", "conversation", "says")
-_SHOWN = 60  # characters of what an item says
+_SHOWN = 60  # characters of an item's text
 
 
 def summary_row(one: InboxRow, now: int) -> Row:
+    """Return the table row of an inbox."""
     return (
         one.id,
         str(one.waiting),
@@ -40,12 +41,14 @@ def summary_row(one: InboxRow, now: int) -> Row:
 
 
 def lease_left(lease_ms: int | None) -> str:
+    """Return the remaining lease as text; empty without a lease."""
     if lease_ms is None:
         return ""
     return short_span(lease_ms) if lease_ms > 0 else "over"
 
 
 def item_row(item: ItemView, now: int) -> Row:
+    """Return the table row of an item."""
     said = item.text if item.content is None else item.content
     text = said if isinstance(said, str) else msgspec.json.encode(said).decode()
     return (

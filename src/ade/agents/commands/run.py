@@ -1,4 +1,4 @@
-"""`ade run`: give an agent a prompt and watch it work."""
+"""`ade run`: run an agent on a prompt, stream its output, resume earlier sessions, and handle Ctrl-C."""
 
 import asyncio
 import os
@@ -35,20 +35,20 @@ from ade.tasks.model import DEFAULT_QUEUE, Task
 from ade.tasks.reasons import short_span
 from ade.worker.views import WorkersLiveness
 
-if TYPE_CHECKING:  # `--help` comes without them
+if TYPE_CHECKING:  # not loaded for `--help`
     from ade.app.ade import Ade
     from ade.cli.session import Session
     from ade.client.client import Client
 
 
-# An agent at work: what it does on the way, and its report at the end.
+# Streaming of the output and the report.
 
 
 _WAITS_FOR_PEOPLE = frozenset({Status.SUBMITTED, Status.REVIEWING, Status.APPROVED})
 
 
 async def watch_run(session: "Session", api: "Client", task_id: str) -> int:
-    """Until the end: the report, or the error that tells of it."""
+    """Stream the run until it ends, then print its report or raise its error."""
     shown: list[str] = []
 
     def write(line: str) -> None:
@@ -76,7 +76,7 @@ async def watch_run(session: "Session", api: "Client", task_id: str) -> int:
 
 
 async def _tell_of_people(session: "Session", api: "Client", task_id: str) -> None:
-    """Say when the task begins to wait for people: nothing goes on until they have answered."""
+    """Print a note when the task starts to wait for reviewers, because nothing happens until they vote."""
     is_told = False
     async with aclosing(changes_of(api, task_id)) as changes:
         async for task in changes:
@@ -87,7 +87,7 @@ async def _tell_of_people(session: "Session", api: "Client", task_id: str) -> No
 
 
 def _is_seen(session: "Session", report: str, shown: list[str]) -> bool:
-    """Whether the reader has just seen these very lines, because stderr goes to the same terminal."""
+    """Return whether these lines are already visible, because stderr goes to the same terminal."""
     lines = report.splitlines()
     is_one_terminal = session.out.is_terminal and session.out.shows_progress
     return is_one_terminal and bool(lines) and shown[-len(lines) :] == lines
@@ -102,14 +102,16 @@ def _summary(task: Task, result: AgentResult) -> str:
     return ", ".join(facts) + hint
 
 
-# Going on in the session of an earlier run.
+# Resuming the session of an earlier run.
 
 
 _KEPT = ("session_id", "agent_id", "conversation_id", "session_tokens")
 
 
 async def resumed(api: "Client", resume: str, subagent_type: str) -> dict[str, Any]:
-    """What to say about a run that goes on: with a task of this id if there is one, otherwise in the session itself."""
+    """Return the arguments that resume a run: of the task with this ID if there is one, otherwise of the session
+    itself.
+    """
     try:
         task = await api.get_task(await find_id(api, resume))
     except UnknownTask:
@@ -127,14 +129,14 @@ async def resumed(api: "Client", resume: str, subagent_type: str) -> dict[str, A
 
 
 async def _place(api: "Client", task: Task) -> dict[str, str]:
-    """Where it worked: agents find their sessions by the folder."""
+    """Return the working directory of the earlier run, by which agents find their sessions."""
     args = msgspec.json.decode((await api.get_task(task.id, whole=True)).args)
     if args.get("cwd") is not None:
         return {"cwd": args["cwd"]}
     return {"workspace": args.get("workspace") or task.id}
 
 
-# Ctrl-C and its like for a command that has to clear up after itself.
+# Signal handling for a command that must clean up.
 
 
 T = TypeVar("T")
@@ -146,7 +148,7 @@ class RunInterrupted(Exception):
 
 
 class SignalTrap:
-    """Heard of as long as the block lasts. They end what is carried out `unless_heard`, and nothing else."""
+    """Traps SIGINT, SIGTERM, and SIGHUP within the block. Signals cancel only work that runs in `unless_heard`."""
 
     def __init__(self) -> None:
         self._heard = asyncio.Event()
@@ -155,10 +157,10 @@ class SignalTrap:
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            if signal.getsignal(number) is not signal.SIG_IGN:  # ignored signals stay ignored, as under nohup
                 loop.add_signal_handler(number, self._heard.set)
                 self._caught.append(number)
-        await asyncio.sleep(0)  # one that came just before has cancelled us: let it do so here, not in the block
+        await asyncio.sleep(0)  # a pending cancellation by an earlier signal is raised here, not in the block
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -166,7 +168,7 @@ class SignalTrap:
             asyncio.get_running_loop().remove_signal_handler(number)
 
     async def unless_heard(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the work answers. Raises Interrupted, once for all that was heard until now."""
+        """Return the result of the work. Raises RunInterrupted, once for all signals received so far."""
         job, heard = asyncio.create_task(work), asyncio.create_task(self._heard.wait())
         try:
             await asyncio.wait({job, heard}, return_when=asyncio.FIRST_COMPLETED)
@@ -237,7 +239,7 @@ def _folder(session: "Session", cwd: str) -> str:
 async def _run_there(
     session: "Session", prompt: str, subagent_type: str, resume: str | None, detach: bool, given: dict[str, Any]
 ) -> int:
-    """By a worker of a server; if there is none now, the task waits for one."""
+    """Run on a worker of a server; if there is none, the task waits for one."""
     name = task_name(subagent_type)
     async with session.api() as api:
         if resume is not None:
@@ -262,10 +264,10 @@ async def _run_there(
 async def _run_here(
     session: "Session", prompt: str, subagent_type: str, resume: str | None, detach: bool, given: dict[str, Any]
 ) -> int:
-    """By a worker of this store or, if none serves the type, by this very command."""
+    """Run on a worker of this store or, if none serves the type, in this process."""
     given = {**given, "author": session.account}
     if not session.has_store():
-        _check_type(session, subagent_type)  # a mistake makes no store
+        _check_type(session, subagent_type)  # before the store is created, so that a mistake creates none
     async with session.open_bare_app() as app, AsyncExitStack() as stack:
         api = await session.api_of(app)
         if resume is not None:
@@ -275,7 +277,7 @@ async def _run_here(
         if runs_here:
             app.agents.serve(subagent_type)
             place = {} if "workspace" in given else {"cwd": str(Path.cwd())}
-            given = {**place, **given, "queue": f"ade-run-{os.urandom(4).hex()}"}  # of this command alone
+            given = {**place, **given, "queue": f"ade-run-{os.urandom(4).hex()}"}  # a queue for this command only
         interrupts = await stack.enter_async_context(SignalTrap())
         task_id = (await app.agents.run(subagent_type, prompt, **given)).id
         if runs_here:
@@ -296,8 +298,8 @@ async def _run_here(
 
 
 def _worker_for(app: "Ade", queue: str) -> AbstractAsyncContextManager[None]:
-    """A worker that is there for this command's task and its notification alone, which have a queue of their own."""
-    from ade.composition.worker import beside, work  # not where a worker runs it
+    """Return a worker that runs only this command's task and its notification, which have a queue of their own."""
+    from ade.composition.worker import beside, work  # not loaded if another worker runs the task
 
     settings = structs.replace(
         app.settings,
@@ -312,7 +314,7 @@ def _check_type(session: "Session", subagent_type: str) -> None:
 
 
 async def _until_told(stores: Stores, conversation: str, task_id: str) -> None:
-    """Its notification is for this worker to bring, which ends with the command; another may, if it takes long."""
+    """Wait until this worker has delivered the notification, before it stops; after a timeout, another worker can."""
     try:
         async with asyncio.timeout(_TOLD_WITHIN_S):
             while True:
@@ -329,7 +331,7 @@ def _first_line(prompt: str) -> str:
 
 
 async def _is_served(api: "Client", name: str) -> bool:
-    """Whether a worker that lives runs such tasks of anybody; one of another `ade run` does not."""
+    """Return whether a live worker runs such tasks from any caller, unlike the worker of another `ade run`."""
     return any(
         name in seen.worker.names
         and (not seen.worker.queues or DEFAULT_QUEUE in seen.worker.queues)
@@ -357,7 +359,7 @@ async def _detached(session: "Session", api: "Client", task_id: str, subagent_ty
 
 
 async def _cancelled(session: "Session", api: "Client", task_id: str) -> int:
-    """Ctrl-C: the task ends, and its agent with it."""
+    """Handle Ctrl-C: cancel the task, which stops its agent."""
     try:
         await api.cancel_task(task_id, reason=_INTERRUPTED)
         session.out.note(f"Cancelled task {task_id}.")

@@ -1,7 +1,7 @@
-"""The consumer that feeds an agent: every batch is one turn, and every turn is a task of the agent's type.
+"""The consumer that runs agents: every batch is one turn, and every turn is a task of the agent's type.
 
-Which items a turn has and which task it is, is remembered before the task is enqueued. So whoever takes over after a
-crash takes the same items and finds the same task, and no item is told to the agent twice.
+The items and the task ID of a turn are stored before the task is enqueued. After a crash, the next consumer takes the
+same items and finds the same task, so the agent receives no item twice.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
 from ade.tasks.service import CompletionWatcher
 
-# What a conversation remembers of its agent between turns, so that the next one goes on where the last one ended.
+# What a conversation remembers of its agent between turns, so that the next turn resumes the session.
 
 
 IDS = ("session_id", "agent_id", "conversation_id")
-TOKENS = "session_tokens"  # what the session has taken so far, for programs that count whole sessions
+TOKENS = "session_tokens"  # used by the session so far, for programs that report whole sessions
 Said = AgentResult | AgentProgress | None
 
-# Failures that say nothing about the session: the program was not started, or somebody else did not let it go on.
+# Failures unrelated to the session: the program did not start, or something external stopped it.
 _ELSEWHERE = frozenset(
     {
         FailureKind.WORKER_DIED,
@@ -52,9 +52,9 @@ _ELSEWHERE_TYPES = frozenset(
 
 
 def ids_of(batch: ItemBatch, memory: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the agent goes on: what the items name counts more than what was remembered.
+    """Return the IDs that the turn resumes from. IDs named by the items take precedence over remembered ones.
 
-    A session belongs to its agent and conversation, so items for another one begin anew.
+    A session belongs to its agent and conversation, so items for another one start from scratch.
     """
     agent_id, conversation_id = batch.items[0].scope
     named = {"agent_id": agent_id, "conversation_id": conversation_id}
@@ -68,9 +68,10 @@ def ids_of(batch: ItemBatch, memory: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def after_turn(memory: Mapping[str, Any], given: Mapping[str, Any], task: Task, said: Said) -> dict[str, Any]:
-    """What to remember. `given` is what the turn began with, `said` what it told of itself.
+    """Return what to remember after a turn. `given` is what it started with, `said` what it reported.
 
-    After a failure a session is forgotten that the run has not found, or every later turn would fail as this one did.
+    After a failure, the session is kept only if the run reported it. Otherwise every later turn would fail in the same
+    way.
     """
     told = {name: value for name in IDS if (value := getattr(said, name, None)) is not None}
     if task.status is Status.FAILED and not _is_elsewhere(task.error):
@@ -89,32 +90,32 @@ def _is_elsewhere(error: TaskError | None) -> bool:
     return error is not None and (error.kind in _ELSEWHERE or error.type in _ELSEWHERE_TYPES)
 
 
-# What feeds on an inbox: a function that is given batch after batch.
+# Consumers: functions that process one batch after another.
 
 
-# Called with a batch and its inbox as it was taken: `memory` is what was kept last, `lease` the right to write. It
-# returns when all that the batch led to is stored, with what is to be found in `memory` next time; None leaves that as
-# it is. After a crash it may be given the same items again.
+# Called with a batch and its inbox at the time of the claim: `memory` is the last remembered value, `lease` the right
+# to write. It returns once all effects of the batch are stored. The return value becomes the next `memory`; None leaves
+# it unchanged. After a crash, it can be called with the same items again.
 Consume = Callable[[ItemBatch, Inbox], Awaitable[dict[str, Any] | None]]
 
 
 @runtime_checkable
 class WaitingConsumer(Protocol):
-    """A consumer whose work is done elsewhere."""
+    """A consumer that waits for work done elsewhere."""
 
     async def only_waiting(self) -> Collection[str]:
-        """The inboxes whose turn waits for a worker or for people: they take no place. Raises StoreError."""
+        """Return inboxes whose turn waits for a worker or a reviewer; they occupy no slot. Raises StoreError."""
 
 
 def waking_of(consume: Consume) -> Collection[ItemKind]:
-    """The kinds that make a turn for this consumer, as it says in `waking`: all, if it says nothing."""
+    """Return the item kinds that trigger a turn for this consumer: its `waking` attribute, or all kinds."""
     return getattr(consume, "waking", KINDS)
 
 
 class DiscardBatch(Exception):
-    """Raised by a consumer: this batch shall not be tried again. Its items are cleared for this reason.
+    """Raised by a consumer: do not retry this batch. Its items are cleared for this reason.
 
-    `memory` is what is to be found next time, written in the same step; None leaves that as it is.
+    `memory` is remembered in the same write; None leaves it unchanged.
     """
 
     def __init__(self, reason: ClearReason, why: str = "", memory: dict[str, Any] | None = None) -> None:
@@ -127,16 +128,16 @@ class DiscardBatch(Exception):
 Enqueue = Callable[[Sequence[Task]], Awaitable[list[Task]]]
 _PAGE = 500
 _LONGEST_DESCRIPTION = 60
-_AGAIN_S = 0.5  # after the store could not be reached
+_AGAIN_S = 0.5  # retry delay after the store was unreachable
 
 
 class AgentConsumer:
-    """Feeds agents of one type. Belongs to one event loop.
+    """Runs agents of one type. Bound to one event loop.
 
-    `enqueue` is the app's way, with its guard. `template` is what its tasks have in common, such as a time-out; `usual`
-    are arguments that every turn gets, such as a model. `author_id` is whose budget pays for what nobody has said.
+    `enqueue` is the app's enqueue function, with its guard. `template` holds what its tasks have in common, such as a
+    timeout. `usual` are arguments of every turn, such as a model. `author_id` pays for items without an author.
 
-    Answers to questions are not told to the agent: they are for whoever asked, and stay until he takes them.
+    Answers to questions do not go to the agent. They stay in the inbox until the asker takes them.
     """
 
     waking = COALESCABLE
@@ -159,11 +160,11 @@ class AgentConsumer:
         self._author_id = author_id
         self._payloads = Payloads(stores.blobs)
         self._watch = CompletionWatcher(stores)
-        self._under_way: dict[str, str] = {}  # the tasks that are waited for, by their inboxes
+        self._under_way: dict[str, str] = {}  # inbox -> task that its turn waits for
 
     async def __call__(self, batch: ItemBatch, inbox: Inbox) -> dict[str, Any]:
         memory, turn = without_turn(inbox.memory), in_flight_turn_in(inbox.memory)
-        if turn is not None and not turn.covers(batch):  # its items were removed, but perhaps it goes on
+        if turn is not None and not turn.covers(batch):  # the items were removed, but the task might still be running
             memory = await self._after_earlier(memory, turn, inbox)
             turn = None
         if turn is None:
@@ -174,12 +175,12 @@ class AgentConsumer:
         ended = await self._ended(await self._begun(turn, batch, inbox, memory), inbox)
         if not turn.is_reset:
             memory = after_turn(memory, ids_of(batch, memory), ended, await self._said_by(ended))
-        if ended.status is not Status.COMPLETED:  # it can be replayed; its items are not told again
+        if ended.status is not Status.COMPLETED:  # the task can be replayed, so its items are not sent again
             raise DiscardBatch(_reason(ended), f"task {ended.id} is {ended.status}", memory)
         return memory
 
     async def only_waiting(self) -> list[str]:
-        """Those whose task is not running: it waits for a worker, for its time, or for people."""
+        """Return inboxes whose task is not running: it waits for a worker, its start time, or a reviewer."""
         under_way = list(self._under_way.items())
         found = []
         for start in range(0, len(under_way), _PAGE):
@@ -193,7 +194,7 @@ class AgentConsumer:
         return found
 
     async def _after_earlier(self, memory: dict[str, Any], turn: InFlightTurn, inbox: Inbox) -> dict[str, Any]:
-        """Two turns of a conversation at once would not know of each other."""
+        """Wait for the earlier turn. Concurrent turns of a conversation would not see each other's results."""
         [task] = await self._stores.tasks.get([turn.task])
         if task is None:
             return memory
@@ -211,12 +212,12 @@ class AgentConsumer:
             return task
         except (StoreError, QueueFull):
             raise
-        except AdeError as error:  # not today and not tomorrow
+        except AdeError as error:  # permanent: a retry cannot succeed
             raise DiscardBatch(ClearReason.ERROR, f"{error.code}: {error.detail}", memory) from error
         return stored
 
     def _task(self, turn: InFlightTurn, batch: ItemBatch, inbox: Inbox, memory: dict[str, Any]) -> Task:
-        # All turns share a folder: agents find their sessions by it.
+        # All turns share a directory, by which agents find their sessions.
         prompt = prompt_of(batch)
         args = {"workspace": inbox.id, **self._usual, "prompt": prompt, **ids_of(batch, memory)}
         return structs.replace(
@@ -224,16 +225,17 @@ class AgentConsumer:
             id=turn.task,
             args=Raw(msgspec.json.encode(args)),
             description=prompt.strip().partition("\n")[0][:_LONGEST_DESCRIPTION] or f"conversation {inbox.id}",
-            idempotency_key=f"turn:{inbox.id}:{turn.task}",  # seqs come again when an inbox was forgotten
-            concurrency_key=f"conversation:{inbox.id}",  # for one that is replayed beside the next
+            idempotency_key=f"turn:{inbox.id}:{turn.task}",  # seqs are reused after an inbox was deleted
+            concurrency_key=f"conversation:{inbox.id}",  # serializes a replayed turn with the next one
             author_id=next((item.author for item in batch.items if item.author), self._author_id),
             source="agent",
         )
 
     async def _ended(self, task: Task, inbox: Inbox) -> Task:
-        """Waits as long as it takes; who holds the batch no longer is cancelled. Raises UnknownTask.
+        """Wait for the task without a timeout; losing the batch lease cancels the wait. Raises UnknownTask.
 
-        A task that was stored and never confirmed may be gone: then the batch comes again, and it is enqueued again.
+        A task whose enqueue was never confirmed might be gone. Then the batch is returned, and the task is enqueued
+        again.
         """
         self._under_way[inbox.id] = task.id
         try:
@@ -250,7 +252,7 @@ class AgentConsumer:
             return progress_in(task.progress)
         try:
             return result_in(await self._payloads.load(task.result))
-        except StoreCorrupt:  # the blob is lost: the conversation goes on with what it knew before
+        except StoreCorrupt:  # the blob is lost: the conversation continues with its previous memory
             return None
 
     async def _remember(self, inbox: Inbox, memory: dict[str, Any]) -> None:
@@ -259,7 +261,7 @@ class AgentConsumer:
 
 
 def prompt_of(batch: ItemBatch) -> str:
-    """All items as one text, in order; a part that is no text is given as JSON."""
+    """Join all items into one text, in order; a part that is not text is added as JSON."""
     return "".join(_as_text(part) for part in merged_content(batch.items) or [])
 
 

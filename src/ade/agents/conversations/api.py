@@ -1,4 +1,4 @@
-"""Inboxes of conversations: what they have still to be told, and what somebody puts in or takes out."""
+"""HTTP operations on conversation inboxes: list, read, send, remove, clear, and reset."""
 
 from functools import partial
 from typing import Annotated, Any
@@ -30,27 +30,27 @@ from ade.server.routing import ETagUse
 from ade.tasks.identifiers import check_inbox_id, is_run
 from ade.worker.views import is_fed
 
-# Inboxes of conversations as people see them. The id of a lease is its holder's alone, and is not told.
+# Responses. The lease ID is known only to its holder, and is never returned.
 
 
 class InboxRow(Struct, frozen=True, kw_only=True):
     """An inbox in a list."""
 
     id: str
-    waiting: int  # items nobody has taken
-    taken: int  # items of the batch that is out
+    waiting: int  # items not taken
+    taken: int  # items of the leased batch
     returns: int
     written_at: int
     consumer: str | None = None
-    holder: str | None = None  # of the batch that is out
-    lease_ms: int | None = None  # what is left of its time; 0: it counts as returned
+    holder: str | None = None  # of the leased batch
+    lease_ms: int | None = None  # remaining lease time; 0: the batch counts as returned
     oldest_at: int | None = None
 
 
 class LeasedBatch(Struct, frozen=True, kw_only=True):
     batch_id: str
     holder: str
-    lease_ms: int  # what is left of its time; 0: it counts as returned
+    lease_ms: int  # remaining lease time; 0: the batch counts as returned
 
 
 class ItemView(StoredItem, frozen=True, kw_only=True, omit_defaults=True):
@@ -68,20 +68,20 @@ class InboxView(Struct, frozen=True, kw_only=True):
     batch: LeasedBatch | None = None
     blocked: BlockedReason | None = None
     memory: dict[str, Any] = {}
-    limits: InboxLimits | None = None  # None: the usual ones
+    limits: InboxLimits | None = None  # None: the defaults
 
 
 class PutItem(Struct, frozen=True, kw_only=True):
-    is_new: bool  # else an item with this key was put in before
+    is_new: bool  # False: an item with this key was put in before
     item_id: str | None = None
     key: str | None = None
 
 
 class PutItems(Struct, frozen=True, kw_only=True):
     inbox_id: str
-    items: list[PutItem]  # as they were sent
-    is_fed: bool  # whether a live worker is there for its consumer, if it has one
-    dropped: list[str] = []  # old items that gave way to these and are lost
+    items: list[PutItem]  # in the order sent
+    is_fed: bool  # whether a live worker serves its consumer, if it has one
+    dropped: list[str] = []  # old items that were evicted and are lost
 
 
 class ClearedItems(Struct, frozen=True, kw_only=True):
@@ -90,6 +90,7 @@ class ClearedItems(Struct, frozen=True, kw_only=True):
 
 
 def line_of(one: InboxSummary, steady: int) -> InboxRow:
+    """Return the row of an inbox for a list; `steady` is the current steady time."""
     return InboxRow(
         id=one.id,
         waiting=one.waiting,
@@ -104,6 +105,7 @@ def line_of(one: InboxSummary, steady: int) -> InboxRow:
 
 
 def view(found: Inbox, steady: int) -> InboxView:
+    """Return an inbox with its items; `steady` is the current steady time."""
     lease, taken = found.lease, len(found.taken)
     out = None
     if lease is not None:
@@ -128,14 +130,16 @@ def _item(item: StoredItem, is_taken: bool) -> ItemView:
     return ItemView(id=item.id, seq=item.seq, enqueued_at=item.enqueued_at, is_taken=is_taken, **fields)
 
 
-# What is said about inboxes of conversations.
+# Request types.
 
 
 Text = Annotated[str, Meta(max_length=200)]
 
 
 class ListInboxes(Form):
-    after: Text = ""  # only those whose id comes after this one
+    """Query parameters of `GET /inboxes`."""
+
+    after: Text = ""  # only IDs that sort after this one
     cursor: str | None = None
     limit: PageSize = 50
 
@@ -152,7 +156,7 @@ class NewInboxItem(Form):
     conversation_id: Text | None = None
     cron_task_id: Text | None = None
     no_coalesce: bool = False
-    key: Text | None = None  # it is put in once, however often it is sent under this key
+    key: Text | None = None  # deduplicates items sent more than once
 
 
 class PutInboxItems(Form):
@@ -160,7 +164,7 @@ class PutInboxItems(Form):
 
     items: Annotated[list[NewInboxItem], Meta(min_length=1, max_length=100)]
     consumer: Annotated[InboxName, Meta(max_length=200)] | None = (
-        None  # who feeds on the inbox from now on, such as agent:coder
+        None  # processes the inbox from now on, such as agent:coder
     )
 
 
@@ -170,7 +174,7 @@ class ClearInbox(Form):
 
 _SAID = frozenset({ItemKind.MESSAGE, ItemKind.MOD_CONTINUE, ItemKind.OVERLAY_ACTION})
 _SPEAKERS = frozenset({ItemSource.USER, ItemSource.SUBAGENT})
-_TASK_KEYS = "task:"  # under such a key the end of a task is told once
+_TASK_KEYS = "task:"  # prefix of keys that deduplicate task notifications
 
 
 @operation("GET /inboxes", permission=Permission.READ)
@@ -198,7 +202,7 @@ async def put_inbox_items(services: Services, request: RequestContext, inbox_id:
     and agents say (messages, actions and continuations of a turn), not notifications in the name of ADE. Such a caller
     binds an inbox only to an agent, and only while it is empty and has no consumer. Raises InboxFull, with no item
     stored, and NotPermitted."""
-    from ade.agents.conversations.durable_inbox import DurableInbox  # loads asyncio, which looking can do without
+    from ade.agents.conversations.durable_inbox import DurableInbox  # imports asyncio, which reads do not need
 
     dropped: list[str] = []
     callbacks = QueueCallbacks(on_dropped=lambda item, *_: dropped.append(item.id))
@@ -229,8 +233,10 @@ def _new_item(request: RequestContext, form: NewInboxItem) -> NewItem:
 
 
 def _check_binding(request: RequestContext, consumer: str | None, inbox: Inbox) -> None:
-    """Another consumer in its place forgets what this one remembers, and the first one is fed with what others have
-    said, which takes more than to say something."""
+    """Require more permission to bind a consumer than to send an item.
+
+    A new consumer erases what the previous one remembers, and the first one receives what others have sent.
+    """
     if consumer is None or inbox.consumer == consumer:
         return
     is_begun = inbox.consumer is not None or bool(inbox.items)
@@ -285,7 +291,7 @@ async def _check_known(services: Services, inbox_id: str) -> None:
 
 
 def _check_id(inbox_id: str) -> None:
-    """What is no id is not looked for."""
+    """Reject an invalid inbox ID before the store is queried."""
     try:
         check_inbox_id(inbox_id)
     except InvalidInbox:

@@ -1,4 +1,4 @@
-"""A batch that is out: taken, kept alive, and settled in one way or another, all under its lease."""
+"""Leased batches of an inbox: resume an in-flight turn, claim a batch, renew its lease, and settle it."""
 
 import asyncio
 import os
@@ -18,29 +18,29 @@ from ade.locks.holder import certain_for
 from ade.logs import Log
 from ade.stores.ports import Clock, Stores
 
-# A turn that was begun is taken again as it was: its mark in the memory of the inbox says how far it goes.
+# An in-flight turn is claimed again with the same items: its mark in the inbox's memory stores their range.
 #
-# Without that, items which came meanwhile would join the batch, and nobody could tell which of them were told before.
+# Without the mark, newer items would join the batch, and delivered items could not be told apart from new ones.
 
 
-MARK = TURN  # where it is in the memory
+MARK = TURN  # its key in the memory
 
 
 class InFlightTurn(Struct, frozen=True, kw_only=True):
-    """The seqs of its first and last item, and the task that it is."""
+    """The seqs of a turn's first and last item, and the ID of its task."""
 
     first: int
     last: int
     task: str
-    is_reset: bool = False  # somebody wants the conversation to begin anew after it
+    is_reset: bool = False  # a reset was requested: start from scratch after this turn
 
     def covers(self, batch: ItemBatch) -> bool:
-        """Items of it may be gone, but none of another turn may be among them."""
+        """Return whether all items belong to this turn. Some of its items might have been removed."""
         return all(self.first <= item.seq <= self.last for item in batch.items)
 
 
 def in_flight_turn_in(memory: dict[str, Any]) -> InFlightTurn | None:
-    """None if no turn was begun, or what is there was written by something else."""
+    """Return the turn in flight; None if there is none, or the mark is not readable."""
     try:
         return msgspec.convert(memory.get(MARK), InFlightTurn)
     except msgspec.ValidationError:
@@ -48,27 +48,29 @@ def in_flight_turn_in(memory: dict[str, Any]) -> InFlightTurn | None:
 
 
 def with_turn(memory: dict[str, Any], turn: InFlightTurn) -> dict[str, Any]:
+    """Return the memory with the turn's mark."""
     return {**memory, MARK: msgspec.to_builtins(turn)}
 
 
 def without_turn(memory: dict[str, Any]) -> dict[str, Any]:
+    """Return the memory without the turn's mark."""
     return {name: value for name, value in memory.items() if name != MARK}
 
 
 def in_flight_count(inbox: Inbox) -> int:
-    """How many items make the turn that was begun; 0 when none was, or all of it is gone."""
+    """Return the number of items of the turn in flight; 0 if there is none, or all its items were removed."""
     turn = in_flight_turn_in(inbox.memory)
     return 0 if turn is None else sum(1 for item in inbox.items if item.seq <= turn.last)
 
 
-# The inbox of one conversation as its pump knows it.
+# The inbox of one conversation as its consumer loop caches it.
 
 
 T = TypeVar("T")
 
 
 class CachedInbox:
-    """Written without a look first, as long as nobody else has written: mostly that is so."""
+    """Caches one inbox, so that a write usually needs no read first. Other writers cause a reload."""
 
     def __init__(self, stores: Stores, inbox_id: str) -> None:
         self.id = inbox_id
@@ -76,40 +78,40 @@ class CachedInbox:
         self._newest: Inbox | None = None
 
     async def newest(self) -> Inbox:
-        """As it was written or read last."""
+        """Return the inbox as last written or read."""
         if self._newest is None:
             self._newest = await self._stores.inboxes.load(self.id)
         return self._newest
 
     def forget(self) -> None:
-        """Others may have changed it: read it before it is used again."""
+        """Invalidate the cache, because others might have changed the inbox."""
         self._newest = None
 
     async def carry_out(self, decide: Callable[[Inbox], InboxChange[T]]) -> InboxChange[T]:
-        """Write a decision; when somebody was faster, read again and decide again. Raises what `decide` raises."""
+        """Write a decision; on a conflict, read and decide again. Raises what `decide` raises."""
         known = self._newest
-        self.forget()  # unless the write succeeds, nobody knows
+        self.forget()  # unknown unless the write succeeds
         change = await apply_decision(self._stores, self.id, decide, known=known)
         self._newest = change.after
         return change
 
 
 _IN_ONE_LEASE = 3
-_AGAIN_S = 0.2  # after the store could not be reached
+_AGAIN_S = 0.2  # retry delay after the store was unreachable
 log = Log("ade.pumps")
 
 
 def is_leased(inbox: Inbox, clock: Clock) -> bool:
-    """Whether somebody has a batch of it, and his lease lasts."""
+    """Return whether a batch of the inbox has a live lease."""
     return inbox.lease is not None and inbox.lease.until > clock.steady()
 
 
 async def take(
     known: CachedInbox, clock: Clock, *, consumer: str, waking: Collection[ItemKind], holder: str, lease_ms: int
 ) -> "BatchLeaseHolder | None":
-    """The next batch, or the turn that somebody has begun; None if there is nothing, or it is somebody else's.
+    """Claim the next batch, or the turn in flight. None if there is nothing, or the batch belongs to another consumer.
 
-    What is of no kind that wakes its consumer is for somebody else: then it is told why all that comes later waits.
+    An item of a kind that does not wake the consumer blocks all later items; the reason is recorded as a notice.
     """
     lease_id, asked_at = os.urandom(16).hex(), 0.0
 
@@ -131,6 +133,8 @@ async def take(
 
 
 class BatchLeaseHolder:
+    """Holds the lease of one batch: renews it, and settles the batch."""
+
     def __init__(
         self,
         known: CachedInbox,
@@ -142,7 +146,7 @@ class BatchLeaseHolder:
         asked_at: float,
     ) -> None:
         assert inbox.lease is not None
-        self.inbox = inbox  # as it was taken
+        self.inbox = inbox  # at the time of the claim
         self.batch = batch
         self._known = known
         self._clock = clock
@@ -152,7 +156,7 @@ class BatchLeaseHolder:
         self._sure_until = asked_at + certain_for(lease_ms)
 
     async def keep(self) -> None:
-        """Renew the lease as long as that is possible. Returns when it is lost, or may be: nobody is asked then."""
+        """Renew the lease. Returns when it is lost or might be, judged by the local clock without asking the store."""
         while (left := self._sure_until - self._loop.time()) > 0:
             await asyncio.sleep(min(self._lease_ms / 1000 / _IN_ONE_LEASE, left))
             asked_at = self._loop.time()
@@ -172,22 +176,24 @@ class BatchLeaseHolder:
         return conversations_rules.renew(inbox, self._lease_id, lease_ms=self._lease_ms, steady=self._clock.steady())
 
     async def confirm(self, memory: dict[str, Any] | None) -> None:
-        """Insists for as long as the lease is good, for all the work is done. Raises StaleLease, InvalidInbox."""
+        """Confirm the batch; retries while the lease is valid, because the work is done. Raises StaleLease,
+        InvalidInbox.
+        """
         await self._insist(lambda inbox: conversations_rules.confirm(inbox, self._lease_id, memory))
 
     async def give_up(self, reason: ClearReason, memory: dict[str, Any] | None) -> None:
-        """As `confirm`."""
+        """Discard the batch, with the retries and errors of `confirm`."""
         await self._insist(lambda inbox: conversations_rules.give_up(inbox, self._lease_id, reason, memory))
 
     async def give_back(self, reason: ReturnReason) -> None:
-        """Once: if that fails, the end of the lease does the same."""
+        """Return the batch, with a single attempt: if it fails, lease expiry has the same effect."""
         await self._known.carry_out(lambda inbox: conversations_rules.give_back(inbox, self._lease_id, reason))
 
     async def _insist(self, decide: Callable[[Inbox], InboxChange[Any]]) -> None:
         while True:
             try:
                 await self._known.carry_out(decide)
-            except StaleLease:  # which is a StaleWrite too
+            except StaleLease:  # a subclass of StaleWrite
                 raise
             except (StoreError, StaleWrite) as error:
                 log.warning("pump.not_written", conversation=self.inbox.id, error=str(error))

@@ -1,4 +1,6 @@
-"""The pump of one conversation: one loop that takes a batch, puts it before the consumer, and settles it."""
+"""The consumer loop of one conversation: claim a batch, call the consumer, settle the batch, and back off after
+failures.
+"""
 
 import asyncio
 import random
@@ -19,39 +21,43 @@ from ade.locks.holder import HeldLock
 from ade.logs import Log
 from ade.stores.ports import Stores
 
-# One batch before its consumer: until it is done, has failed, its lease is lost, or there is no more time.
+# One batch: until it is done, has failed, its lease is lost, or the grace period is over.
 
 
-_CANCEL_S = 10.0  # for a consumer that is told to stop
+_CANCEL_S = 10.0  # for a consumer to react to its cancellation
 log = Log("ade.pumps")
 
 
 class TurnEnding(Enum):
+    """How a batch was settled."""
+
     CONFIRMED = auto()
-    GIVEN_UP = auto()  # by the consumer, for an error
-    CALLED_OFF = auto()  # by people: that says nothing about the consumer
+    GIVEN_UP = auto()  # by the consumer, after an error
+    CALLED_OFF = auto()  # cancelled by a person: not a failure of the consumer
     FAILED = auto()
-    RELEASED = auto()  # for another pump, because this one must end
-    LOST = auto()  # somebody else has it by now, or soon
+    RELEASED = auto()  # for another loop, because this one must stop
+    LOST = auto()  # the lease has expired or is about to
 
 
 class ConversationTurn:
+    """Runs the consumer on one batch while renewing the lease, and settles the batch."""
+
     def __init__(self, held: BatchLeaseHolder, consume: Consume, *, grace_s: float) -> None:
         self._held = held
         self._grace_s = grace_s
-        self._was_stopped = False  # by us, before it was done
+        self._was_stopped = False  # cancelled by this turn before it was done
         self._consuming = asyncio.create_task(_call(consume, held), name="ade-turn")
         self._keeping = asyncio.create_task(held.keep(), name="ade-turn-lease")
 
     async def run(self, over: asyncio.Event) -> TurnEnding:
-        """`over`: the pump is to end, so from then on there is only the grace."""
+        """Run and settle the turn. Once `over` is set, only the grace period remains."""
         ending = asyncio.create_task(over.wait())
         try:
             await self._first_of(ending)
             if ending.done():
                 await self._first_of(timeout=self._grace_s)
             return await self._settle()
-        except asyncio.CancelledError:  # no grace either
+        except asyncio.CancelledError:  # no grace period either
             await self._settle()
             raise
         finally:
@@ -63,7 +69,7 @@ class ConversationTurn:
         await asyncio.wait(waited_for, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
 
     async def _settle(self) -> TurnEnding:
-        """Write how it went. What cannot be written is settled by the end of the lease."""
+        """Write the outcome. If that fails, lease expiry settles the batch."""
         was_lost = self._keeping.done()
         if not self._consuming.done():
             self._was_stopped = True
@@ -96,7 +102,7 @@ class ConversationTurn:
     async def _confirm(self, memory: dict[str, Any] | None) -> TurnEnding:
         try:
             await self._held.confirm(memory)
-        except InvalidInbox as error:  # what it wants to remember is not possible
+        except InvalidInbox as error:  # the consumer's memory is invalid
             return await self._fail(error)
         return TurnEnding.CONFIRMED
 
@@ -104,7 +110,7 @@ class ConversationTurn:
         log.info("pump.given_up", conversation=self._held.inbox.id, reason=given_up.reason, why=given_up.why)
         try:
             await self._held.give_up(given_up.reason, given_up.memory)
-        except InvalidInbox as error:  # as above
+        except InvalidInbox as error:
             return await self._fail(error)
         return TurnEnding.GIVEN_UP if given_up.reason is ClearReason.ERROR else TurnEnding.CALLED_OFF
 
@@ -119,10 +125,12 @@ async def _call(consume: Consume, held: BatchLeaseHolder) -> dict[str, Any] | No
     return await consume(held.batch, held.inbox)
 
 
-# The restart guard of one conversation, as one process knows it.
+# Failure backoff of one conversation, per process.
 
 
 class RestartBackoff:
+    """Tracks failures of one conversation, and decides when to try again."""
+
     def __init__(self, inbox_id: str, limits: RestartLimits) -> None:
         self.inbox_id = inbox_id
         self._limits = limits
@@ -132,12 +140,12 @@ class RestartBackoff:
 
     @property
     def pause_s(self) -> float:
-        """How long to wait before the next try; 0 or less: not at all."""
+        """Seconds until the next attempt; 0 or less: no wait."""
         return (self._next_try - self._now()) / 1000
 
     @property
     def is_resting(self) -> bool:
-        """Whether it has failed too often, and not just once."""
+        """Whether a failure limit is reached, not only the pause after a single failure."""
         return conversations_rules.is_resting(self._known, self._limits, self._now())
 
     @property
@@ -151,10 +159,11 @@ class RestartBackoff:
         self._learn(conversations_rules.succeeded(self._known))
 
     def inherit(self, returns: int) -> None:
+        """Count failures that other processes recorded in the inbox."""
         self._learn(conversations_rules.inherited(self._known, returns, self._limits, self._now()))
 
     async def alert(self, stores: Stores) -> None:
-        """Tell people that it rests; that it cannot be written is no reason to stop."""
+        """Record an event that the conversation is paused. A failed write is only logged."""
         seconds = round(self.pause_s, 1)
         log.warning("pump.resting", conversation=self.inbox_id, in_a_row=self._known.in_a_row, seconds=seconds)
         payload: dict[str, object] = {
@@ -177,26 +186,26 @@ class RestartBackoff:
         return round(self._loop.time() * 1000)
 
 
-# How pumps work.
+# Options.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationOptions:
-    """Times are seconds."""
+    """Options of consumer loops and their scheduler. Times are in seconds."""
 
-    # of each pump
-    lease_s: float = 30.0  # of a batch, and of the conversation; renewed three times in its length
-    idle_s: float = 30.0  # without items, before a pump ends
-    grace_s: float = 10.0  # for a batch that is being consumed when the pump is to end
-    batches_in_a_row: int = 20  # before a pump makes room, if other conversations wait for one
+    # each loop
+    lease_s: float = 30.0  # of a batch, and of the conversation; renewed three times per period
+    idle_s: float = 30.0  # without items, before a loop stops
+    grace_s: float = 10.0  # for a batch in progress when the loop must stop
+    batches_in_a_row: int = 20  # before a loop yields, if other conversations wait for one
     restarts: RestartLimits = field(default_factory=RestartLimits)
-    # of all pumps of a process
-    most_pumps: int = 200  # those that rest do not count, nor those whose turn only waits
-    most_waiting: int = 1_000  # beyond so many, those whose turn only waits do count
-    starts_per_s: float = 20.0  # at first, until nothing is left over from before
-    poll_s: float = 5.0  # between looks when nobody rings
-    refused_s: float = 1.0  # before a conversation that another process has is asked for again
-    blocked_s: float = 5.0  # before one is looked at again whose next item is for somebody else
+    # all loops of a process
+    most_pumps: int = 200  # resting loops and turns that only wait do not count
+    most_waiting: int = 1_000  # above this, turns that only wait count too
+    starts_per_s: float = 20.0  # during recovery, until no backlog is left
+    poll_s: float = 5.0  # between polls without a wake-up
+    refused_s: float = 1.0  # before a conversation held by another process is tried again
+    blocked_s: float = 5.0  # before a conversation is checked again whose next item is for another consumer
 
     def __post_init__(self) -> None:
         if self.lease_s < 1:
@@ -209,17 +218,17 @@ class ConversationOptions:
         return round(self.lease_s * 1000)
 
 
-# Named points in a pump at which a test may pause it, look, or kill it.
+# Named points in a loop at which a test can pause it, inspect it, or kill it.
 
 
 TAKEN, SETTLED, IDLE, RESTING, ENDED = "taken", "settled", "idle", "resting", "ended"
-REFUSED, LOOKED = "refused", "looked"  # of the house: another process has the conversation; it has asked the store
+REFUSED, LOOKED = "refused", "looked"  # of the scheduler: another process has the conversation; the store was polled
 
 Hook = Callable[[str], Awaitable[None]]
 
 
 class ConversationProbe:
-    """A hook is given the id of the inbox. In production nobody listens."""
+    """Test hooks, called with the inbox ID. Production registers none."""
 
     __slots__ = ("_hooks",)
 
@@ -240,19 +249,19 @@ _BAD = frozenset({TurnEnding.FAILED, TurnEnding.LOST, TurnEnding.GIVEN_UP})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerServices:
-    """What all pumps of a process have in common."""
+    """What all loops of a process share."""
 
     stores: Stores
     holder: str
     options: ConversationOptions = field(default_factory=ConversationOptions)
-    is_crowded: Callable[[], bool] = lambda: False  # whether other conversations wait for a pump
+    is_crowded: Callable[[], bool] = lambda: False  # whether other conversations wait for a slot
     probe: ConversationProbe = field(default_factory=ConversationProbe)
 
 
 class ConversationConsumer:
-    """Runs while its conversation has items, and some time longer. Whoever starts it has the lock of the conversation.
+    """The consumer loop of one conversation. It runs while there are items, and for some idle time.
 
-    It is woken by `wake` when there may be something to take, and does not look by itself.
+    The caller must hold the conversation's lock. The loop does not poll: `wake` signals that there might be items.
     """
 
     def __init__(
@@ -278,20 +287,20 @@ class ConversationConsumer:
         self._served = 0
         self.is_idle = False
         self.is_resting = False
-        self.is_blocked = False  # by an item that is for somebody else; it has ended then
+        self.is_blocked = False  # by an item for another consumer; the loop has then stopped
 
     def wake(self) -> None:
         self._woken.set()
 
     def stop(self) -> None:
-        """Take nothing more. A batch that is being consumed has the grace to finish."""
+        """Claim nothing more. A batch in progress gets the grace period to finish."""
         self._over.set()
         self._woken.set()
 
     async def run(self) -> None:
-        """Returns when there was nothing to do for a while, or it was stopped. Raises StoreError.
+        """Return after an idle period, or when stopped. Raises StoreError.
 
-        To cancel it is to stop it; to cancel it once more leaves no grace.
+        Cancellation stops the loop gracefully; a second one skips the grace period.
         """
         self._lock.when_lost(self.stop)
         work = asyncio.create_task(self._work())
@@ -314,12 +323,12 @@ class ConversationConsumer:
                 return
 
     async def _inherit(self) -> None:
-        """What came back unfinished before, wherever that was; also the batch of somebody who went silent just now."""
+        """Count earlier returned batches, wherever they ran, and one whose holder has just been lost."""
         inbox = await self._inbox.newest()
         self._guard.inherit(inbox.returns + (0 if inbox.lease is None else 1))
 
     async def _rest(self) -> bool:
-        """Wait until the guard allows the next try; whether to go on then."""
+        """Wait until the backoff allows the next attempt. Returns whether to continue."""
         pause_s = self._guard.pause_s
         if pause_s <= 0:
             return True
@@ -328,13 +337,13 @@ class ConversationConsumer:
             await self._guard.alert(self._around.stores)
         await self._around.probe(RESTING, self._inbox.id)
         await either(self._over, pause_s)
-        has_no_place = self.is_resting and self._around.is_crowded()  # it was given to others
+        has_no_place = self.is_resting and self._around.is_crowded()  # its slot went to another conversation
         self.is_resting = False
         return not (has_no_place or self._over.is_set())
 
     async def _take(self) -> BatchLeaseHolder | None:
         if not (await self._inbox.newest()).items:
-            self._inbox.forget()  # what came since then was perhaps told before we began to listen
+            self._inbox.forget()  # items might have arrived before we subscribed to wake-ups
         return await take(
             self._inbox,
             self._clock,
@@ -345,12 +354,12 @@ class ConversationConsumer:
         )
 
     async def _wait_for_items(self) -> bool:
-        """Whether there may be some now."""
+        """Return whether there might be items now."""
         inbox = await self._inbox.newest()
         self._inbox.forget()
         if inbox.consumer != self._consumer:
             return False
-        if inbox.lease is not None and is_leased(inbox, self._clock):  # of a pump that went silent
+        if inbox.lease is not None and is_leased(inbox, self._clock):  # of a lost loop
             await either(self._woken, (inbox.lease.until - self._clock.steady() + 1) / 1000)
             return True
         if blocking_item(inbox.items, self._waking):
@@ -363,7 +372,7 @@ class ConversationConsumer:
         return self._woken.is_set()
 
     async def _serve(self, held: BatchLeaseHolder) -> bool:
-        """Whether to go on with the next batch."""
+        """Process one batch. Returns whether to continue with the next."""
         await self._around.probe(TAKEN, self._inbox.id)
         ending = await ConversationTurn(held, self._consume, grace_s=self._options.grace_s).run(self._over)
         if ending is TurnEnding.CONFIRMED:

@@ -1,7 +1,7 @@
-"""QueueRuntime on a store: the inbox of a conversation, with the same verbs, for any number of processes at once.
+"""A conversation's inbox in a store, with the methods of QueueRuntime, safe for concurrent use by several processes.
 
-Every verb reads the inbox, decides by the rules of the core, and writes if nobody else has written meanwhile; otherwise
-it does so again.
+Every method reads the inbox, decides by the rules of `rules`, and writes with optimistic concurrency control: on a
+conflict, it starts over.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ from ade.stores.ports import Stores
 from ade.stores.resource_ports import InboxStore
 from ade.tasks.identifiers import check_inbox_id
 
-# Deciding on an inbox and writing that, while others do the same.
+# Optimistic writes to an inbox under contention.
 #
-# Those of one process stand in line for an inbox: of all who read it at once only one could write. Against other
-# processes there is no line, so whoever was too slow reads again, after a pause that grows, for some seconds.
+# Writers of one process queue on a lock per inbox, because of concurrent readers only one could write. Conflicts with
+# other processes are retried with growing pauses, for some seconds.
 
 
 DecisionResult = TypeVar("DecisionResult")
@@ -53,9 +53,9 @@ async def apply_decision(
     known: Inbox | None = None,
     load: Callable[[str], Awaitable[Inbox]] | None = None,
 ) -> InboxChange[DecisionResult]:
-    """Write a decision; when somebody was faster, read and decide again. Raises what `decide` raises, and StaleWrite.
+    """Write a decision; on a conflict, read and decide again. Raises what `decide` raises, and StaleWrite.
 
-    `known` is the inbox as it was seen last, which saves a look if nobody has written since.
+    `known` is a cached inbox, which saves a read if it is still current.
     """
     loop, line, tries = asyncio.get_running_loop(), _line_for(stores.inboxes, inbox_id), 0
     async with line:
@@ -75,14 +75,14 @@ async def apply_decision(
 
 
 def _line_for(store: InboxStore, inbox_id: str) -> asyncio.Lock:
-    """It is there as long as somebody stands in it."""
+    """Return the lock of an inbox. It exists while it is in use."""
     of_store = _lines.setdefault(asyncio.get_running_loop(), WeakKeyDictionary())
     lines = of_store.setdefault(store, WeakValueDictionary())
     return lines.setdefault(inbox_id, asyncio.Lock())
 
 
 def _pause(tries: int) -> float:
-    """None at first: whoever was quicker is done."""
+    """Return the retry delay; none at first, because the other writer has already finished."""
     return 0 if tries == 0 else random.random() * min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(tries, 20))
 
 
@@ -91,17 +91,16 @@ log = Log(__name__)
 
 
 class DurableInbox:
-    """One inbox of a store. A batch that `take` gives is leased and stays until it is confirmed.
+    """One inbox of a store. A batch claimed by `take` is leased and stays until it is confirmed.
 
-    `try_dequeue` and `consume_items` give batches that are gone with whoever has them, as QueueRuntime does. Callbacks
-    come after the write, in order; what one raises is logged and goes no further. They hear of what is done through
-    this object alone: the event log tells of all.
+    `try_dequeue` and `consume_items` return batches that are removed immediately, as QueueRuntime does. Callbacks run
+    after the write, in order; their errors are logged and not raised. They cover only changes made through this object;
+    the event log covers all.
 
-    `limits` are those of the inbox from the next item on, whoever puts it in; without them those hold that were set
-    last.
+    `limits` apply from the next item on, to all writers; without them, the stored limits apply.
 
-    Raises InvalidInbox when there can be no inbox of this id. Every verb may raise StoreUnavailable, and StaleWrite
-    when others write all the time. An item that may be put in twice, because an answer was lost, needs a key.
+    Raises InvalidInbox if the ID is invalid. Every method can raise StoreUnavailable, and StaleWrite under constant
+    contention. An item that might be sent twice, because a response was lost, needs a key.
     """
 
     def __init__(
@@ -118,12 +117,12 @@ class DurableInbox:
         self._stores = stores
         self._callbacks = callbacks or QueueCallbacks()
 
-    # the verbs of QueueRuntime
+    # methods of QueueRuntime
 
     async def enqueue(self, new: NewItem, *, consumer: str | None = None) -> conversations_rules.Put:
-        """The item as it is queued; None when the hard limit is reached; AlreadyThere when its key is known.
+        """Return the stored item; None at the hard limit; DuplicateItem if its key is known.
 
-        With a consumer the inbox is bound to that in the same write. Raises InvalidInboxItem.
+        With a consumer, the inbox is bound to it in the same write. Raises InvalidInboxItem.
         """
 
         def decide(inbox: Inbox) -> InboxChange[conversations_rules.Put]:
@@ -137,9 +136,9 @@ class DurableInbox:
     async def enqueue_all(
         self, news: Sequence[NewItem], *, consumer: str | None = None, check: Check | None = None
     ) -> list[StoredItem | conversations_rules.DuplicateItem] | None:
-        """As `enqueue`, of several in one write; None when there is no room for all of them, and none is put in.
+        """As `enqueue`, for several items in one write; None, with no item stored, if not all fit.
 
-        What `check` raises about the inbox keeps it from being written.
+        An error raised by `check` prevents the write.
         """
 
         def decide(inbox: Inbox) -> InboxChange[list[StoredItem | conversations_rules.DuplicateItem] | None]:
@@ -160,24 +159,24 @@ class DurableInbox:
         return await self._do(decide)
 
     async def try_dequeue(self, blocked_reason: BlockedReason | None) -> ItemBatch | None:
-        """The next batch, or None: there is nothing, there is a reason not to, or a leased batch is out."""
+        """Return the next batch; None if there is none, a reason blocks it, or a batch is leased."""
         return await self._do_freed(lambda inbox: conversations_rules.try_dequeue(inbox, blocked_reason))
 
     async def consume_items(self, n: int) -> ItemBatch | None:
-        """The first `n` items, whatever they are."""
+        """Return the first `n` items, of any kind."""
         return await self._do_freed(lambda inbox: conversations_rules.consume_items(inbox, n))
 
     async def reset_blocked_state(self) -> None:
         await self._do(conversations_rules.reset_blocked_state)
 
     async def remove(self, item_id: str) -> StoredItem | None:
-        """The item that was removed; None when it does not wait here."""
+        """Return the removed item; None if it is not waiting."""
         return await self._do_freed(lambda inbox: conversations_rules.remove(inbox, item_id))
 
     async def clear(self, reason: ClearReason, *, check: Check | None = None) -> tuple[StoredItem, ...]:
-        """Remove all that wait. Where that cannot be read all is removed, unread, also a batch that is out.
+        """Remove all waiting items. If the inbox is unreadable, remove everything, including a leased batch.
 
-        What `check` raises about the inbox keeps it from being written.
+        An error raised by `check` prevents the write.
         """
 
         def discard(inbox: Inbox) -> InboxChange[tuple[StoredItem, ...]]:
@@ -191,18 +190,18 @@ class DurableInbox:
             return await self._do(discard, load=partial(self._stores.inboxes.load, outline=True))
 
     async def peek(self) -> tuple[StoredItem, ...]:
-        """All items that wait, the oldest first; nothing is taken."""
+        """Return all waiting items, oldest first, without taking them."""
         return (await self.state()).waiting
 
     async def length(self) -> int:
         return (await self.state()).length
 
-    # batches that outlive their taker
+    # leased batches
 
     async def take(
         self, *, lease_id: str, holder: str, lease_ms: int, reason: BlockedReason | None = None
     ) -> ItemBatch | None:
-        """As `try_dequeue`, with a lease. `lease_id` is random and for one batch only."""
+        """As `try_dequeue`, with a lease. `lease_id` must be random and used for one batch only."""
         return await self._do(
             lambda inbox: conversations_rules.take(inbox, self._taker(lease_id, holder, lease_ms), reason)
         )
@@ -217,7 +216,7 @@ class DurableInbox:
         return BatchClaimant(lease_id=lease_id, holder=holder, lease_ms=lease_ms, steady=self._stores.clock.steady())
 
     async def renew(self, lease_id: str, *, lease_ms: int) -> BatchLease:
-        """Raises StaleLease."""
+        """Renew the lease. Raises StaleLease."""
         return await self._do(
             lambda inbox: conversations_rules.renew(
                 inbox, lease_id, lease_ms=lease_ms, steady=self._stores.clock.steady()
@@ -225,40 +224,40 @@ class DurableInbox:
         )
 
     async def remember(self, lease_id: str, memory: dict[str, Any]) -> None:
-        """Raises StaleLease and InvalidInbox."""
+        """Store the consumer's memory. Raises StaleLease and InvalidInbox."""
         await self._do(lambda inbox: conversations_rules.remember(inbox, lease_id, memory))
 
     async def confirm(self, lease_id: str, memory: dict[str, Any] | None = None) -> ItemBatch | None:
-        """The batch is done with. None when it was confirmed before. Raises StaleLease and InvalidInbox."""
+        """Remove a finished batch. None if it was already confirmed. Raises StaleLease and InvalidInbox."""
         return await self._do(lambda inbox: conversations_rules.confirm(inbox, lease_id, memory))
 
     async def give_back(self, lease_id: str, reason: ReturnReason) -> ItemBatch:
-        """Raises StaleLease."""
+        """Return an unfinished batch to the head. Raises StaleLease."""
         return await self._do(lambda inbox: conversations_rules.give_back(inbox, lease_id, reason))
 
     async def give_up(self, lease_id: str, reason: ClearReason, memory: dict[str, Any] | None = None) -> ItemBatch:
-        """Raises StaleLease and InvalidInbox."""
+        """Discard the batch. Raises StaleLease and InvalidInbox."""
         return await self._do(lambda inbox: conversations_rules.give_up(inbox, lease_id, reason, memory))
 
     # the inbox itself
 
     async def bind(self, consumer: str | None) -> None:
-        """Say who feeds on it; what another one remembered is forgotten. Raises InvalidInbox."""
+        """Set the consumer. A different one erases the memory of the previous one. Raises InvalidInbox."""
         await self._do(lambda inbox: conversations_rules.bind(inbox, consumer))
 
     async def reset(self) -> bool:
-        """Forget what its consumer remembers, so that the next turn begins anew; False while a batch is out."""
+        """Erase the consumer's memory, so that the next turn starts from scratch; False while a batch is leased."""
         return await self._do_freed(conversations_rules.reset)
 
     async def state(self) -> Inbox:
-        """As it is now; a batch whose lease has run out is back at the head."""
+        """Return the current inbox; a batch with an expired lease is back at the head."""
         inbox = await self._stores.inboxes.load(self.id)
         return conversations_rules.expire(inbox, steady=self._stores.clock.steady()).after
 
     async def _do_freed(
         self, decide: Callable[[Inbox], InboxChange[DecisionResult]], check: Check | None = None
     ) -> DecisionResult:
-        """First a batch goes back whose holder went silent: nobody else might ever look."""
+        """First return a batch with an expired lease, because no other caller might check for it."""
 
         def freed(inbox: Inbox) -> InboxChange[DecisionResult]:
             if check is not None:

@@ -1,4 +1,4 @@
-"""An inbox as it is stored, and a decided change of it."""
+"""The stored record of an inbox, changes to it, and the notices and events that describe each change."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum, auto
@@ -11,14 +11,16 @@ from ade.errors import StaleWrite, StoreCorrupt
 from ade.events.model import Event
 from ade.tasks.identifiers import check_inbox_id
 
-# What is to be told after a step: each notice names the callback it is for, and holds what to call it with.
+# Notices: what to report after a change. Each notice is for one callback.
 #
-# The fields of a notice are the arguments of its callback, in their order.
+# The fields of a notice are the arguments of its callback, in order.
 
 
 class DropReason(StrEnum):
+    """Why an item was dropped."""
+
     BUFFER_LIMIT = auto()
-    STALE_GENERATION = auto()  # for those who put items in; an inbox itself has no generations
+    STALE_GENERATION = auto()  # used by senders; an inbox itself has no generations
 
 
 class BlockedReason(StrEnum):
@@ -39,33 +41,45 @@ class ClearReason(StrEnum):
 
 
 class ReturnReason(StrEnum):
-    LOST = auto()  # the lease ran out: whoever had the batch went silent
+    """Why a leased batch was returned."""
+
+    LOST = auto()  # the lease expired: its holder was lost
     FAILED = auto()
-    RELEASED = auto()  # handed back unfinished, at no cost to it
+    RELEASED = auto()  # returned unfinished, without counting as a failure
 
 
 class ItemEnqueued(Struct, frozen=True, tag="enqueued"):
+    """An item was put in."""
+
     item: StoredItem
     queue_len: int
 
 
 class BatchDequeued(Struct, frozen=True, tag="dequeued"):
+    """A batch was taken."""
+
     batch: ItemBatch
 
 
 class InboxBlocked(Struct, frozen=True, tag="blocked"):
+    """Items wait, but nothing can be taken."""
+
     reason: BlockedReason
     queue_len: int
 
 
 class InboxCleared(Struct, frozen=True, tag="cleared"):
+    """Items were removed together."""
+
     reason: ClearReason
     count: int
     items: tuple[StoredItem, ...]
 
 
 class ItemDropped(Struct, frozen=True, tag="dropped"):
-    """`queue_len` is that after the step. An item that was refused has an id and was never in the inbox."""
+    """An item was evicted or rejected; `queue_len` is the length after it. A rejected item has an ID but was never
+    stored.
+    """
 
     item: StoredItem
     reason: DropReason
@@ -73,17 +87,21 @@ class ItemDropped(Struct, frozen=True, tag="dropped"):
 
 
 class ItemRemoved(Struct, frozen=True, tag="removed"):
+    """A single item was removed."""
+
     item: StoredItem
     queue_len: int
 
 
 class BatchConfirmed(Struct, frozen=True, tag="confirmed"):
-    """Of leased batches alone, as is Returned."""
+    """A leased batch was finished. Only leased batches are confirmed or returned."""
 
     batch: ItemBatch
 
 
 class BatchReturned(Struct, frozen=True, tag="returned"):
+    """A leased batch went back to the head."""
+
     batch: ItemBatch
     reason: ReturnReason
     queue_len: int
@@ -113,17 +131,19 @@ _CALLBACKS: Mapping[type[Notice], str] = {
 
 
 class CallbackInvocation(Struct, frozen=True):
+    """A callback's name, and its arguments."""
+
     callback: str
     arguments: tuple[object, ...]
 
 
 def call_of(notice: Notice) -> CallbackInvocation:
-    """What to call, and with what."""
+    """Return the callback for a notice, with its arguments."""
     return CallbackInvocation(_CALLBACKS[type(notice)], structs.astuple(notice))
 
 
 def wire_event(notice: Notice, *, session_id: str, uuid: str) -> dict[str, object] | None:
-    """The notice as a line of the agents' own protocol; None for those that have no such line."""
+    """Return the notice as a line of the agents' own protocol; None if the protocol has no such line."""
     body = _wire_body(notice)
     return None if body is None else {**body, "session_id": session_id, "uuid": uuid}
 
@@ -159,42 +179,42 @@ def _wire_body(notice: Notice) -> dict[str, object] | None:
 
 Answer_co = TypeVar("Answer_co", covariant=True)
 Other = TypeVar("Other")
-TURN = "turn"  # the place in the memory where a consumer marks what it has begun; it stays when the rest is forgotten
-IS_RESET = "is_reset"  # of that mark: what the turn learns is not to be remembered
+TURN = "turn"  # memory key of a consumer's in-flight turn; it survives a reset
+IS_RESET = "is_reset"  # field of that mark: what the turn reports is not to be remembered
 
 
 class BatchLease(Struct, frozen=True, kw_only=True):
-    """The right to work on the first `count` items of an inbox. While it lasts nobody else gets any."""
+    """The exclusive right to process the first `count` items of an inbox."""
 
-    id: str  # random, new for each batch, and known to its holder alone: the fence of all it writes
+    id: str  # random, new for each batch, and known only to its holder: the fencing token of its writes
     holder: str
     batch_id: str
     count: int
-    until: int  # the store's steady time
-    consumer: str | None = None  # whom the inbox was bound to then: the memory of that one alone may be written
+    until: int  # steady time
+    consumer: str | None = None  # the consumer at the time of the claim; only its memory can be written
 
 
 class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All that is known of one conversation's inbox.
+    """The record of one conversation's inbox.
 
-    `items` are in order of their seq. Those of a leased batch stay where they are, at the head, until it is confirmed:
-    to give a batch back is to forget its lease, and nothing can come out of order. A store may keep each item as a row
-    of its own by its seq, since items never change, and the rest as one small record.
+    `items` are ordered by seq. Those of a leased batch stay at the head until it is confirmed. To return a batch is to
+    drop its lease, so nothing can get out of order. Items never change, so a store can keep each as a row by its seq,
+    and the rest as one small record.
     """
 
     id: str
     version: int = 0
     items: tuple[StoredItem, ...] = ()
     lease: BatchLease | None = None
-    last_item: int = 0  # the highest seq ever given, to refused items too
+    last_item: int = 0  # the highest seq ever assigned, rejected items included
     last_batch: int = 0
-    told: BlockedReason | None = None  # why nothing is taken, as it was told last; forgotten when nothing waits
-    returns: int = 0  # batches that came back, or were given up for an error, since the last one that was finished
-    confirmed: str | None = None  # the lease of the last batch that was confirmed
-    consumer: str | None = None  # who feeds on it, such as agent:coder; without one it waits for whoever asks by id
-    memory: dict[str, Any] = {}  # small JSON that its consumer wants to find next time
+    told: BlockedReason | None = None  # the last reported reason why nothing can be taken; cleared when nothing waits
+    returns: int = 0  # batches returned, or discarded after an error, since the last finished one
+    confirmed: str | None = None  # the lease ID of the last confirmed batch
+    consumer: str | None = None  # processes the inbox, such as agent:coder; None: callers take items by inbox ID
+    memory: dict[str, Any] = {}  # small JSON object that its consumer keeps between batches
     keys: tuple[str, ...] = ()  # of the newest items that had one
-    limits: InboxLimits | None = None  # as somebody has set them; None: the usual ones
+    limits: InboxLimits | None = None  # None: the defaults
 
     @property
     def taken(self) -> tuple[StoredItem, ...]:
@@ -206,18 +226,18 @@ class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def length(self) -> int:
-        """How many wait; a batch that is out does not count, as it did not when it lived in memory."""
+        """The number of waiting items, without those of a leased batch."""
         return len(self.items) - (0 if self.lease is None else self.lease.count)
 
 
 def unused(inbox_id: str) -> Inbox:
-    """An inbox that was never written. Raises InvalidInbox."""
+    """Return an inbox that was never written. Raises InvalidInbox."""
     check_inbox_id(inbox_id)
     return Inbox(id=inbox_id)
 
 
 def outlined(head: Inbox, seqs: Iterable[int]) -> Inbox:
-    """An inbox whose items were not read: there are as many, and of each nothing but its number is known."""
+    """Return an inbox with placeholder items, of which only the seqs are known."""
     items = (StoredItem(id=f"q-{seq}", seq=seq, enqueued_at=0, kind=ItemKind.MESSAGE, content="") for seq in seqs)
     return structs.replace(head, items=tuple(items))
 
@@ -227,18 +247,18 @@ class InboxSummary(Struct, frozen=True, kw_only=True):
 
     id: str
     version: int
-    waiting: int  # items nobody has taken
-    taken: int  # items of the batch that is out
+    waiting: int  # items not taken
+    taken: int  # items of the leased batch
     consumer: str | None
-    holder: str | None  # of the batch that is out
-    held_until: int | None  # steady time: from then on the batch counts as returned
+    holder: str | None  # of the leased batch
+    held_until: int | None  # steady time at which the lease expires
     since: int | None  # when the oldest item was put in
     returns: int
     written_at: int
 
 
 def summary_of(head: Inbox, *, items: int, since: int | None, written_at: int) -> InboxSummary:
-    """Of an inbox that was read without its items."""
+    """Return the summary of an inbox that was read without its items."""
     lease, taken = head.lease, 0 if head.lease is None else head.lease.count
     return InboxSummary(
         id=head.id,
@@ -255,11 +275,12 @@ def summary_of(head: Inbox, *, items: int, since: int | None, written_at: int) -
 
 
 def stale(change: "InboxChange[object]") -> StaleWrite:
-    """What to raise when an inbox is not as it was seen."""
+    """Build the error for an inbox that has changed since it was read."""
     return StaleWrite(f"the inbox {change.before.id} has changed since it was read; read it again and decide again")
 
 
 def unreadable(inbox_id: str, error: Exception) -> StoreCorrupt:
+    """Build the error for an inbox that cannot be decoded."""
     return StoreCorrupt(
         f"the inbox {inbox_id} cannot be read ({error})",
         advice=f"`ade inbox clear {inbox_id} --reason error` removes all its items without reading them; if that does"
@@ -268,7 +289,7 @@ def unreadable(inbox_id: str, error: Exception) -> StoreCorrupt:
 
 
 class InboxChange(Struct, Generic[Answer_co], frozen=True, kw_only=True):
-    """A decided step. It is written if the inbox still has the version of `before`; then the notices are told."""
+    """A decided change. It is written if the inbox still has the version of `before`; then its notices are sent."""
 
     before: Inbox
     after: Inbox
@@ -277,7 +298,7 @@ class InboxChange(Struct, Generic[Answer_co], frozen=True, kw_only=True):
 
     @property
     def is_written(self) -> bool:
-        """Whether there is anything to write, in the inbox or in the log."""
+        """Whether there is anything to write, to the inbox or to the event log."""
         return self.after.version != self.before.version
 
     @property
@@ -291,9 +312,9 @@ class InboxChange(Struct, Generic[Answer_co], frozen=True, kw_only=True):
 
 
 def changed(inbox: Inbox, answer: Other, *notices: Notice, **fields: object) -> InboxChange[Other]:
-    """The one way to make an InboxChange: the version moves if anything is different afterwards, or is to be told.
+    """Build an InboxChange; all code must use this. The version increases if a field changes or there is a notice.
 
-    When nothing waits any more an epoch is over, and in the next one whatever blocks is news.
+    When no item is left waiting, the reported blocking reason is cleared, so that it is reported again next time.
     """
     is_different = bool(notices) or any(getattr(inbox, name) != value for name, value in fields.items())
     after = structs.replace(inbox, version=inbox.version + 1, **fields) if is_different else inbox
@@ -303,7 +324,7 @@ def changed(inbox: Inbox, answer: Other, *notices: Notice, **fields: object) -> 
 
 
 def joined(first: InboxChange[object], second: InboxChange[Other]) -> InboxChange[Other]:
-    """Both steps as one: written together or not at all."""
+    """Combine two changes into one atomic write."""
     is_written = first.is_written or second.is_written
     version = first.before.version + 1 if is_written else first.before.version
     return InboxChange(
@@ -315,7 +336,7 @@ def joined(first: InboxChange[object], second: InboxChange[Other]) -> InboxChang
 
 
 def batch_of(inbox: Inbox) -> ItemBatch | None:
-    """The batch that is out, as its holder has it."""
+    """Return the leased batch as its holder received it; None without a lease."""
     if inbox.lease is None:
         return None
     return ItemBatch(
@@ -326,7 +347,7 @@ def batch_of(inbox: Inbox) -> ItemBatch | None:
     )
 
 
-# What the event log keeps of an inbox: that something happened to its items, never what they say.
+# Event log entries: what happened to items, never their content.
 
 
 EVENT_OF: Mapping[type[Notice], str] = {
@@ -343,13 +364,14 @@ INBOX_EVENTS = frozenset(EVENT_OF.values())
 
 
 def events_of(inbox_id: str, notices: Sequence[Notice], *, at: int) -> list[Event]:
+    """Return the event log entries for these notices."""
     return [
         Event(type=EVENT_OF[type(notice)], at=at, payload={"inbox_id": inbox_id, **_told(notice)}) for notice in notices
     ]
 
 
 def _told(notice: Notice) -> dict[str, object]:
-    """The fields of the agents' own protocol, and the same ones for what that has no words for."""
+    """Return the fields of the agents' own protocol, extended to notices that it does not cover."""
     match notice:
         case ItemEnqueued(item, queue_len):
             return {**_item(item), "queue_len": queue_len}

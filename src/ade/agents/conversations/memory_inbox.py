@@ -1,4 +1,4 @@
-"""QueueRuntime as agents know it: one inbox in memory, with callbacks. Its rules are those of stored inboxes."""
+"""In-memory inbox (QueueRuntime) with the rules of stored inboxes, a message bridge, and blocking conditions."""
 
 from collections import deque
 from collections.abc import Callable, Collection
@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCallbacks:
-    """Who wants to hear of what; lengths are those after the step. The last two are for leased batches alone."""
+    """Callbacks for inbox changes; lengths are those after the change. The last two are for leased batches only."""
 
     on_enqueued: Callable[[StoredItem, int], object] | None = None
     on_dequeued: Callable[[ItemBatch], object] | None = None
@@ -39,7 +39,7 @@ class QueueCallbacks:
 
 
 def notify(callbacks: QueueCallbacks, notice: Notice, on_error: Callable[[str, Exception], object] | None) -> None:
-    """Call whoever wants to hear of this notice; what that raises goes to `on_error`, with the callback's name."""
+    """Call the callback for this notice. Its errors go to `on_error`, with the callback's name."""
     call = call_of(notice)
     callback = getattr(callbacks, call.callback)
     if callback is None:
@@ -47,16 +47,16 @@ def notify(callbacks: QueueCallbacks, notice: Notice, on_error: Callable[[str, E
     try:
         callback(*call.arguments)
     except Exception as error:
-        # Whoever listens must not break the queue.
+        # A failing callback must not break the queue.
         if on_error is not None:
             on_error(call.callback, error)
 
 
 class QueueRuntime:
-    """A batch that is taken is gone, and all is lost with the process: for tests, and for agents without a store.
+    """An in-memory inbox without leases: for tests, and for agents without a store.
 
-    `clock` tells the time in ms. Callbacks come after the step, in order, and may use the queue; what one raises
-    goes to `on_error`, with its name, and no further.
+    `clock` returns the time in ms. Callbacks run after the change, in order, and can use the queue. Their errors go to
+    `on_error`, with the callback's name, and are not raised.
     """
 
     def __init__(
@@ -75,32 +75,32 @@ class QueueRuntime:
         self._inbox = Inbox(id="memory")
 
     def enqueue(self, new: NewItem) -> conversations_rules.Put:
-        """The item as it is queued; None when the hard limit is reached. Raises InvalidInboxItem.
+        """Return the stored item; None at the hard limit. Raises InvalidInboxItem.
 
-        Of items that have a key: AlreadyThere when it was put in before.
+        For an item with a known key: DuplicateItem.
         """
         return self._do(conversations_rules.enqueue(self._inbox, new, limits=self.limits, now=self._clock()))
 
     def try_dequeue(self, blocked_reason: BlockedReason | None) -> ItemBatch | None:
-        """The next batch, or None: there is nothing, or there is a reason not to."""
+        """Return the next batch; None if there is none, or a reason blocks it."""
         return self._do(conversations_rules.try_dequeue(self._inbox, blocked_reason))
 
     def consume_items(self, n: int) -> ItemBatch | None:
-        """The first `n` items, whatever they are; None when there is nothing or `n` is not positive."""
+        """Return the first `n` items, of any kind; None if there are none or `n` is not positive."""
         return self._do(conversations_rules.consume_items(self._inbox, n))
 
     def reset_blocked_state(self) -> None:
         self._do(conversations_rules.reset_blocked_state(self._inbox))
 
     def remove(self, item_id: str) -> StoredItem | None:
-        """The item that was removed; None when it is not there."""
+        """Return the removed item; None if it does not exist."""
         return self._do(conversations_rules.remove(self._inbox, item_id))
 
     def clear(self, reason: ClearReason) -> None:
         self._do(conversations_rules.clear(self._inbox, reason))
 
     def peek(self) -> tuple[StoredItem, ...]:
-        """All items, the oldest first; nothing is taken."""
+        """Return all items, oldest first, without taking them."""
         return self._inbox.waiting
 
     @property
@@ -118,18 +118,22 @@ class QueueRuntime:
         return change.answer
 
 
-# The way into a queue for code that does not know whose turn it is, such as a task that ends in the background.
+# The bridge into a queue for code that does not know the current consumer, such as a background task that ends.
 
 
 MOST_BUFFERED = 10
 
 
 class BridgeKind(StrEnum):
+    """The kind of a bridged message."""
+
     USER = auto()
     TASK_NOTIFICATION = auto()
 
 
 class BridgeMessage(Struct, frozen=True, kw_only=True):
+    """A message on its way into a queue."""
+
     kind: BridgeKind
     text: str
     agent_id: str | None = None
@@ -137,7 +141,7 @@ class BridgeMessage(Struct, frozen=True, kw_only=True):
 
 
 def item_of(message: BridgeMessage) -> NewItem:
-    """What a user says is a message; a notification keeps its kind."""
+    """Return the inbox item: a user's text becomes a message; a notification keeps its kind."""
     is_user = message.kind is BridgeKind.USER
     return NewItem(
         kind=ItemKind.MESSAGE if is_user else ItemKind.TASK_NOTIFICATION,
@@ -150,7 +154,9 @@ def item_of(message: BridgeMessage) -> NewItem:
 
 
 class MessageBridge:
-    """One consumer at a time. Without one the newest ten messages are kept; a stored inbox keeps all and needs none."""
+    """Forwards messages to one consumer at a time. Without one, it buffers the newest ten. Stored inboxes need no
+    bridge.
+    """
 
     def __init__(self) -> None:
         self._consumer: Callable[[BridgeMessage], object] | None = None
@@ -161,12 +167,12 @@ class MessageBridge:
         return self._consumer is not None
 
     def connect(self, consumer: Callable[[BridgeMessage], object]) -> None:
-        """Hand over what was kept, oldest first, and from now on all that comes. One that fails is not connected."""
+        """Deliver buffered messages, oldest first, then all new ones. A consumer that raises is not connected."""
         self._consumer = consumer
         try:
             while self._buffered:
                 consumer(self._buffered[0])
-                self._buffered.popleft()  # not before: a consumer that fails finds it again when it comes back
+                self._buffered.popleft()  # after delivery: a consumer that raises gets it again when it reconnects
         except BaseException:
             self._consumer = None
             raise
@@ -181,24 +187,26 @@ class MessageBridge:
             self._consumer(message)
 
 
-# Why nothing may be taken now: what is going on in an agent, and which of that is told when it is more than one.
+# Blocking conditions of an agent, and which one to report if several apply.
 
 
 class Condition(StrEnum):
-    INTERRUPTING = auto()  # somebody cancels the turn
+    """An activity of the agent that can block a turn."""
+
+    INTERRUPTING = auto()  # the turn is being cancelled
     APPROVALS_PENDING = auto()  # at least one
     RECOVERING_APPROVALS = auto()
-    WAITING_ON_APPROVAL = auto()  # the turn itself says so
-    OVERLAY_OPEN = auto()  # a selector or a question on the screen, or an answer to one on its way
+    WAITING_ON_APPROVAL = auto()  # reported by the turn itself
+    OVERLAY_OPEN = auto()  # a selector or question on the screen, or a pending answer to one
     COMMAND_RUNNING = auto()
     STREAMING = auto()
-    CALLING_API = auto()  # sending, waiting, retrying or reading
+    CALLING_API = auto()  # sending, waiting, retrying, or reading
     EXECUTING_TOOL = auto()
-    ABORTABLE = auto()  # a request is under way that can be aborted
-    PROCESSING = auto()  # a turn is under way, and nothing more is known of it
+    ABORTABLE = auto()  # an abortable request is in progress
+    PROCESSING = auto()  # a turn is in progress, without further details
 
 
-Priority = tuple[tuple[Condition, BlockedReason], ...]  # the first that holds is told
+Priority = tuple[tuple[Condition, BlockedReason], ...]  # the first that applies is reported
 
 TERMINAL: Priority = (
     (Condition.INTERRUPTING, BlockedReason.INTERRUPT_IN_PROGRESS),
@@ -222,5 +230,5 @@ LISTENER: Priority = (
 
 
 def blocked_reason(conditions: Collection[Condition], priority: Priority) -> BlockedReason | None:
-    """None when nothing of what is going on is in the way."""
+    """Return the reason to report; None if no condition blocks."""
     return next((reason for condition, reason in priority if condition in conditions), None)

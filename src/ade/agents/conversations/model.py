@@ -1,4 +1,4 @@
-"""What lies in an inbox: items of a kind, from a source, for one scope, and the batches they leave in."""
+"""Inbox items and batches, their limits and validation, and the errors of inboxes."""
 
 import math
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from ade.errors import AdeError, InvalidInbox
 
-# How much an inbox holds. The soft limit makes old items give way to new ones, the hard limit refuses.
+# Capacity of an inbox. At the soft limit new items evict old ones; at the hard limit they are rejected.
 
 
 DEFAULT_MAX_ITEMS = 100
-HARD_FACTOR = 3  # the hard limit is so many times the soft one unless it is given
+HARD_FACTOR = 3  # default ratio of the hard limit to the soft limit
 MOST_ITEMS = 1_000_000_000
 
 
@@ -25,9 +25,9 @@ class InboxLimits(Struct, frozen=True, kw_only=True):
 
 
 def inbox_limits(max_items: float | None = None, hard_max_items: float | None = None) -> InboxLimits:
-    """Limits that make sense, whatever is given: what is no number, or less than 1, is taken as not given.
+    """Return valid limits for any input: a value that is not a number, or less than 1, counts as missing.
 
-    Fractions are cut off, and the hard limit is never below the soft one.
+    Fractions are truncated, and the hard limit is never below the soft one.
     """
     soft = _whole(max_items, DEFAULT_MAX_ITEMS)
     return InboxLimits(max_items=soft, hard_max_items=max(soft, _whole(hard_max_items, soft * HARD_FACTOR)))
@@ -39,7 +39,7 @@ def _whole(number: float | None, default: int) -> int:
     return math.floor(min(number, MOST_ITEMS))
 
 
-# What people are told about items of an inbox.
+# Errors.
 
 
 class InvalidInboxItem(AdeError):
@@ -72,14 +72,14 @@ class InboxFull(AdeError):
     code = "inbox_full"
 
 
-# How deep lists and objects may lie in one another in what an inbox keeps.
+# Nesting depth of JSON in an inbox.
 
 
-DEEPEST = 100  # whoever reads deeper ones may come to the end of his stack, and then nobody can read the inbox any more
+DEEPEST = 100  # deeper values could overflow a reader's stack, and make the inbox unreadable
 
 
 def is_too_deep(value: object) -> bool:
-    """Of plain JSON that has an end, and is small."""
+    """Return whether small, finite, plain JSON is nested too deeply."""
     level = [value]
     for _ in range(DEEPEST + 1):
         level = [inner for one in level for inner in _inside(one)]
@@ -98,7 +98,7 @@ class ItemKind(StrEnum):
     MESSAGE = auto()
     TASK_NOTIFICATION = auto()
     CRON_PROMPT = auto()
-    MOD_CONTINUE = auto()  # what an extension of the agent says after a turn, so that it goes on
+    MOD_CONTINUE = auto()  # added by an extension of the agent after a turn, to make it continue
     APPROVAL_RESULT = auto()
     OVERLAY_ACTION = auto()
 
@@ -107,7 +107,7 @@ KINDS = frozenset(ItemKind)
 COALESCABLE = frozenset(
     {ItemKind.MESSAGE, ItemKind.TASK_NOTIFICATION, ItemKind.CRON_PROMPT, ItemKind.MOD_CONTINUE},
 )
-BARRIERS = KINDS - COALESCABLE  # leave alone, and nothing before or after joins over them
+BARRIERS = KINDS - COALESCABLE  # form a batch alone, and nothing is merged across them
 
 
 class ItemSource(StrEnum):
@@ -121,25 +121,25 @@ LARGEST_ITEM = 256_000  # bytes of JSON
 LONGEST_KEY = 200
 LONGEST_AUTHOR = 200
 
-Part = dict[str, Any]  # of a message: {"type": "text", "text": ...}, an image, and whatever else an agent takes
+Part = dict[str, Any]  # of a message: {"type": "text", "text": ...}, an image, or any other part the agent accepts
 Content = str | list[Part]
 Scope = tuple[str | None, str | None]  # agent, conversation
 
 
 class NewItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An item as it is put in. A message has `content`, every other kind has `text`."""
+    """An item to put in. A message has `content`, every other kind has `text`."""
 
     kind: ItemKind
     source: ItemSource = ItemSource.USER
     content: Content | None = None
     text: str | None = None
-    client_message_id: str | None = None  # by which whoever sent it knows it again
-    author: str | None = None  # the account that said it, whose budget pays for what it leads to
+    client_message_id: str | None = None  # the sender's own ID for the message
+    author: str | None = None  # the sending account, whose budget pays for the turn
     agent_id: str | None = None
     conversation_id: str | None = None
-    cron_task_id: str | None = None  # of a cron prompt: what made it
-    no_coalesce: bool = False  # of a message: it is a turn of its own
-    key: str | None = None  # whoever may put it in twice gives it one, and it is put in once
+    cron_task_id: str | None = None  # of a cron prompt: its schedule
+    no_coalesce: bool = False  # of a message: always a separate turn
+    key: str | None = None  # deduplicates an item that might be sent twice
 
     @property
     def scope(self) -> Scope:
@@ -151,7 +151,7 @@ class NewItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StoredItem(NewItem, frozen=True, kw_only=True, omit_defaults=True):
-    """An item as it is kept; it never changes. `seq` orders all that an inbox ever held, `id` is made of it."""
+    """An immutable stored item. `seq` orders all items an inbox ever had; `id` is derived from it."""
 
     id: str
     seq: int
@@ -159,21 +159,21 @@ class StoredItem(NewItem, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def message_id(self) -> str:
-        """By which agents speak of it: as whoever sent it calls it, if he does."""
+        """The ID that agents use: the sender's, if there is one."""
         return self.client_message_id or f"cm-{self.id}"
 
 
 class ItemBatch(Struct, frozen=True, kw_only=True):
-    """Items that make one turn, in their order."""
+    """The items of one turn, in order."""
 
     batch_id: str
     items: tuple[StoredItem, ...]
-    merged_count: int  # how many items
+    merged_count: int  # number of items
     queue_len_after: int
 
 
 def check_item(item: NewItem) -> None:
-    """Raise InvalidInboxItem unless the item has what its kind needs, and nothing of another kind."""
+    """Raise InvalidInboxItem unless the item has exactly the fields that its kind needs."""
     if item.kind not in KINDS:
         raise InvalidInboxItem(f"an item is of kind {', '.join(ItemKind)}, not {item.kind!r:.120}")
     if item.kind == ItemKind.MESSAGE:
@@ -196,6 +196,7 @@ def check_item(item: NewItem) -> None:
 
 
 def is_author(text: str) -> bool:
+    """Return whether the text is valid as an author."""
     return 1 <= len(text) <= LONGEST_AUTHOR and text.isprintable()
 
 
@@ -207,7 +208,7 @@ def _check_names(item: NewItem) -> None:
 
 
 def _check_size(item: NewItem) -> None:
-    """An item waits in the store, and is read as often as somebody looks: what is large belongs into a file."""
+    """Items are read at every poll, so large content belongs in a file."""
     try:
         encoded = msgspec.json.encode(item)
         is_deep = isinstance(item.content, list) and is_too_deep(msgspec.json.decode(encoded)["content"])
@@ -225,15 +226,15 @@ def _check_size(item: NewItem) -> None:
 
 
 def numbered(item: NewItem, seq: int, now: int) -> StoredItem:
+    """Return the item as stored under this seq."""
     fields = {name: getattr(item, name) for name in NewItem.__struct_fields__}
     return StoredItem(id=f"q-{seq}", seq=seq, enqueued_at=now, **fields)
 
 
 def head_run(items: Sequence[StoredItem]) -> int:
-    """How many leave together: the unbroken run of coalescable items that have the scope of the first one.
+    """Return the size of the next batch: leading coalescable items with the scope of the first one.
 
-    A barrier leaves alone, and so does a message that shall not be coalesced. Nothing is skipped or put in another
-    order.
+    A barrier forms a batch alone, and so does a message with `no_coalesce`. Nothing is skipped or reordered.
     """
     if not items:
         return 0
@@ -247,7 +248,7 @@ def _joins(first: StoredItem, item: StoredItem) -> bool:
     return item.is_coalescable and not item.no_coalesce and item.scope == first.scope
 
 
-# What inboxes and their consumers may be called, and how much an inbox remembers for its consumer.
+# Names of inboxes and consumers, and the size of a consumer's memory.
 
 
 LONGEST_NAME = 200
@@ -255,7 +256,7 @@ LARGEST_MEMORY = 16_000  # bytes of JSON
 
 
 def check_consumer(consumer: str) -> None:
-    """Raises InvalidInbox."""
+    """Raise InvalidInbox unless the name is a valid consumer."""
     _check_name("the consumer of an inbox", consumer)
 
 
@@ -268,7 +269,7 @@ def _check_name(what: str, name: object) -> None:
 
 
 def check_memory(memory: object) -> None:
-    """Raises InvalidInbox unless it is small and comes back from JSON as it is."""
+    """Raise InvalidInbox unless it is small and survives a JSON round trip."""
     try:
         encoded = msgspec.json.encode(memory)
         decoded = msgspec.json.decode(encoded)

@@ -1,6 +1,6 @@
-"""What may be done with an inbox: put items in, take batches out, ask why not, remove and clear.
+"""Pure rules of inboxes: enqueue, dequeue, leased batches, restart limits, and turns of an agent.
 
-Here a batch that is taken is gone; `leasing` has the verbs for batches that must outlive their taker.
+Each function returns a decided change and does no I/O.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -48,27 +48,27 @@ from ade.agents.conversations.model import (
 from ade.errors import StaleLease
 from ade.failures import Backoff
 
-MOST_KEYS = 200  # remembered of one inbox
+MOST_KEYS = 200  # remembered per inbox
 
 
 class DuplicateItem(Struct, frozen=True):
-    """An item with this key was put in before, and may have left since."""
+    """An item with this key was put in before, and might have left since."""
 
     key: str
 
 
-Put = StoredItem | DuplicateItem | None  # None: refused
+Put = StoredItem | DuplicateItem | None  # None: rejected
 
 
 def enqueue(inbox: Inbox, new: NewItem, *, limits: InboxLimits | None = None, now: int) -> InboxChange[Put]:
-    """Put an item at the end; None when the hard limit is reached. Raises InvalidInboxItem.
+    """Append an item; None at the hard limit. Raises InvalidInboxItem.
 
-    Nothing is put in, and nothing told, when its key is among the newest: AlreadyThere. A refused item leaves no key.
+    If its key is among the newest, nothing changes and no notice is sent: DuplicateItem. A rejected item leaves no key.
 
-    Limits that are given are those of the inbox from now on, whoever writes; otherwise those hold that it has.
+    Given limits replace those of the inbox, for all writers; otherwise the stored ones apply.
 
-    At the soft limit a coalescable item pushes out the oldest coalescable one that waits; where there is none, and for
-    barriers, the inbox grows up to the hard limit.
+    At the soft limit, a coalescable item evicts the oldest waiting coalescable one. If there is none, and for barriers,
+    the inbox grows up to the hard limit.
     """
     check_item(new)
     if new.key is not None and new.key in inbox.keys:
@@ -90,7 +90,7 @@ def enqueue(inbox: Inbox, new: NewItem, *, limits: InboxLimits | None = None, no
 
 
 def _is_full(inbox: Inbox, limits: InboxLimits) -> bool:
-    """Only those that wait count, up to as many again that are out: else what fails again and again has no end."""
+    """Count waiting items, and cap the total, so that a batch that fails repeatedly cannot grow without bound."""
     return inbox.length >= limits.hard_max_items or len(inbox.items) >= 2 * limits.hard_max_items
 
 
@@ -105,10 +105,9 @@ def _without(inbox: Inbox, item: StoredItem) -> tuple[StoredItem, ...]:
 
 
 def try_dequeue(inbox: Inbox, reason: BlockedReason | None) -> InboxChange[ItemBatch | None]:
-    """The next batch: the head's run of coalescable items of one scope, or one barrier.
+    """Take the next batch: the leading coalescable items of one scope, or one barrier.
 
-    None when there is nothing, or with a reason not to; then the reason is told if that is news. A leased batch that
-    is out is a reason too.
+    None if there is none, or a reason blocks it, which is then reported if it is new. A leased batch blocks too.
     """
     opened = pass_gate(inbox, reason)
     count = head_run(opened.after.waiting) if opened.answer else 0
@@ -116,17 +115,18 @@ def try_dequeue(inbox: Inbox, reason: BlockedReason | None) -> InboxChange[ItemB
 
 
 def consume_items(inbox: Inbox, count: int) -> InboxChange[ItemBatch | None]:
-    """Exactly the first `count` items, or all if there are fewer, whatever their kinds and scopes.
+    """Take exactly the first `count` items, or all if there are fewer, of any kind and scope.
 
-    None when there is nothing, when it is asked for nothing, and while a leased batch is out.
+    None if there are none, if `count` is not positive, and while a batch is leased.
     """
     return changed(inbox, None) if inbox.lease is not None else _leave(inbox, min(count, inbox.length))
 
 
 def pass_gate(inbox: Inbox, reason: BlockedReason | None) -> InboxChange[bool]:
-    """Whether a batch may be taken. If not, it is told once for each reason and each time that items came.
+    """Return whether a batch can be taken. If not, the reason is reported once per reason and per group of arriving
+    items.
 
-    Whoever may pass makes all of that forgotten, even when there is nothing to take.
+    A pass resets what was reported, even if there is nothing to take.
     """
     if inbox.lease is not None and reason is None:
         reason = BlockedReason.RUNTIME_BUSY
@@ -138,6 +138,7 @@ def pass_gate(inbox: Inbox, reason: BlockedReason | None) -> InboxChange[bool]:
 
 
 def next_batch(inbox: Inbox, count: int) -> ItemBatch:
+    """Return the batch of the first `count` waiting items."""
     return ItemBatch(
         batch_id=f"batch-{inbox.last_batch + 1}",
         items=inbox.waiting[:count],
@@ -154,12 +155,12 @@ def _leave(inbox: Inbox, count: int) -> InboxChange[ItemBatch | None]:
 
 
 def reset_blocked_state(inbox: Inbox) -> InboxChange[None]:
-    """The consumer is idle: whatever blocks it next is news."""
+    """Report the next blocking reason even if it is the same, because the consumer is idle."""
     return changed(inbox, None, told=None)
 
 
 def remove(inbox: Inbox, item_id: str) -> InboxChange[StoredItem | None]:
-    """Take one item out that waits; None when it does not, or not any more."""
+    """Remove a waiting item; None if it is not waiting."""
     item = next((one for one in inbox.waiting if one.id == item_id), None)
     if item is None:
         return changed(inbox, None)
@@ -167,16 +168,16 @@ def remove(inbox: Inbox, item_id: str) -> InboxChange[StoredItem | None]:
 
 
 def clear(inbox: Inbox, reason: ClearReason) -> InboxChange[tuple[StoredItem, ...]]:
-    """Remove all that wait; it is told even if there are none. A leased batch that is out is its holder's affair."""
+    """Remove all waiting items, with a notice even if there are none. A leased batch stays with its holder."""
     cleared = inbox.waiting
     notice = InboxCleared(reason, len(cleared), cleared)
     return changed(inbox, cleared, notice, items=inbox.taken, told=None)
 
 
 def bind(inbox: Inbox, consumer: str | None) -> InboxChange[None]:
-    """Say who feeds on it; None: nobody by itself. Raises InvalidInbox.
+    """Set the consumer; None: no automatic processing. Raises InvalidInbox.
 
-    What one consumer remembers is nothing to another: it is forgotten when that one comes in its place.
+    A different consumer erases the memory of the previous one.
     """
     if consumer is not None:
         check_consumer(consumer)
@@ -185,10 +186,10 @@ def bind(inbox: Inbox, consumer: str | None) -> InboxChange[None]:
 
 
 def reset(inbox: Inbox) -> InboxChange[bool]:
-    """Forget what its consumer remembers, so that the next turn begins anew; False while a batch is out.
+    """Erase the consumer's memory, so that the next turn starts from scratch; False while a batch is leased.
 
-    Whoever has that would write what he remembers himself. The mark of a turn that was begun stays, because it keeps
-    items from being told twice; it says that what this turn learns is to be forgotten too.
+    The lease holder would overwrite it. The mark of an in-flight turn stays, because it prevents duplicate delivery. It
+    is flagged, so that what this turn reports is not remembered either.
     """
     if inbox.lease is not None:
         return changed(inbox, False)
@@ -198,20 +199,20 @@ def reset(inbox: Inbox) -> InboxChange[bool]:
 
 
 def discard(inbox: Inbox, reason: ClearReason) -> InboxChange[tuple[StoredItem, ...]]:
-    """Remove all items, also those of a batch that is out: for an inbox whose items nobody can read."""
+    """Remove all items, including a leased batch: for an inbox whose items are unreadable."""
     notice = InboxCleared(reason, len(inbox.items), inbox.items)
     return changed(inbox, inbox.items, notice, items=(), lease=None, told=None)
 
 
-# Batches that outlive their taker: leased when taken, gone when confirmed, and back at the head otherwise.
+# Leased batches: leased when taken, removed when confirmed, and otherwise back at the head.
 #
-# One batch of an inbox is out at a time, or a batch that came back could come after a later one. Every verb of a
-# holder is fenced by the id of its lease. To take or to confirm once more under the same id is harmless, for those
-# who did not hear the answer.
+# An inbox has one leased batch at a time; otherwise a returned batch could follow a later one. The lease ID is the
+# fencing token for all of its holder's operations. Repeating a claim or a confirmation with the same ID is harmless,
+# for callers that lost the response.
 
 
 class BatchClaimant(Struct, frozen=True, kw_only=True):
-    """Who takes a batch, for how long, and the steady time now. `lease_id` is random and used for one batch only."""
+    """Who claims a batch, for how long, and the current steady time. `lease_id` is random and used only once."""
 
     lease_id: str
     holder: str
@@ -224,9 +225,9 @@ class BatchClaimant(Struct, frozen=True, kw_only=True):
 
 
 def take(inbox: Inbox, taker: BatchClaimant, reason: BlockedReason | None = None) -> InboxChange[ItemBatch | None]:
-    """As `try_dequeue`, with a lease. A batch whose lease has run out goes back first, and may be taken at once.
+    """As `try_dequeue`, with a lease. A batch with an expired lease is returned first, and can be claimed immediately.
 
-    It may then be joined by items that came after it, as if it had never left.
+    Newer items can then join it, as if it had never been taken.
     """
     if _is_held_by(inbox, taker.lease_id):
         return _held(inbox, taker)
@@ -251,7 +252,7 @@ def _is_held_by(inbox: Inbox, lease_id: str) -> bool:
 
 
 def _held(inbox: Inbox, taker: BatchClaimant) -> InboxChange[ItemBatch | None]:
-    """The answer was lost on its way: the same batch once more."""
+    """Return the same batch again, for a caller that lost the response."""
     renewed = renew(inbox, taker.lease_id, lease_ms=taker.lease_ms, steady=taker.steady)
     return joined(renewed, changed(renewed.after, batch_of(renewed.after)))
 
@@ -274,22 +275,22 @@ def _lease(inbox: Inbox, taker: BatchClaimant, count: int) -> InboxChange[ItemBa
 
 
 def renew(inbox: Inbox, lease_id: str, *, lease_ms: int, steady: int) -> InboxChange[BatchLease]:
-    """Set the lease anew, also one that ran out as long as nobody has noticed. Raises StaleLease."""
+    """Extend the lease, even an expired one if the batch was not yet returned. Raises StaleLease."""
     lease, _ = _own(inbox, lease_id)
     renewed = structs.replace(lease, until=max(lease.until, steady + lease_ms))
     return changed(inbox, renewed, lease=renewed)
 
 
 def remember(inbox: Inbox, lease_id: str, memory: dict[str, Any]) -> InboxChange[None]:
-    """What whoever takes the next batch shall find in `Inbox.memory`. Raises StaleLease and InvalidInbox."""
+    """Set `Inbox.memory` for the next batch. Raises StaleLease and InvalidInbox."""
     lease, _ = _own(inbox, lease_id)
     return changed(inbox, None, memory=_kept(inbox, lease, memory))
 
 
 def confirm(inbox: Inbox, lease_id: str, memory: dict[str, Any] | None = None) -> InboxChange[ItemBatch | None]:
-    """What the batch led to is stored: its items are gone for good. Raises StaleLease.
+    """Remove the batch for good, because its effects are stored. Raises StaleLease.
 
-    With a memory, that is kept in the same step. Once more for the same batch: None, and nothing changes.
+    A memory is stored in the same write. Repeated for the same batch, it returns None and changes nothing.
     """
     if lease_id == inbox.confirmed and not _is_held_by(inbox, lease_id):
         return changed(inbox, None)
@@ -307,7 +308,7 @@ def confirm(inbox: Inbox, lease_id: str, memory: dict[str, Any] | None = None) -
 
 
 def _kept(inbox: Inbox, lease: BatchLease, memory: dict[str, Any] | None) -> dict[str, Any]:
-    """The memory afterwards. It is the consumer's: one that was replaced meanwhile has nothing to say any more."""
+    """Return the new memory. It belongs to the consumer, so a consumer that was replaced cannot write it."""
     if memory is None or lease.consumer != inbox.consumer:
         return inbox.memory
     check_memory(memory)
@@ -315,9 +316,9 @@ def _kept(inbox: Inbox, lease: BatchLease, memory: dict[str, Any] | None) -> dic
 
 
 def give_back(inbox: Inbox, lease_id: str, reason: ReturnReason) -> InboxChange[ItemBatch]:
-    """The batch was not finished: its items are the first to be taken again, in their order. Raises StaleLease.
+    """Return an unfinished batch to the head, in order. Raises StaleLease.
 
-    No limit counts here, so that nothing is lost. `Inbox.returns` tells how often that happened in a row.
+    Limits do not apply, so that nothing is lost. `Inbox.returns` counts consecutive returns.
     """
     _, batch = _own(inbox, lease_id)
     return _returned(inbox, batch, reason)
@@ -326,9 +327,9 @@ def give_back(inbox: Inbox, lease_id: str, reason: ReturnReason) -> InboxChange[
 def give_up(
     inbox: Inbox, lease_id: str, reason: ClearReason, memory: dict[str, Any] | None = None
 ) -> InboxChange[ItemBatch]:
-    """The batch shall not be tried again: its items are gone, and told as cleared. Raises StaleLease.
+    """Discard the batch: its items are removed, and reported as cleared. Raises StaleLease.
 
-    With a memory, that is kept in the same step. What is given up for an error counts as one that came back.
+    A memory is stored in the same write. A batch discarded after an error counts as returned.
     """
     lease, batch = _own(inbox, lease_id)
     return changed(
@@ -343,7 +344,7 @@ def give_up(
 
 
 def expire(inbox: Inbox, *, steady: int) -> InboxChange[ItemBatch | None]:
-    """The sweep: a batch whose holder went silent goes back to the head. None when there is no such batch."""
+    """Return a batch with an expired lease to the head. None if there is no such batch."""
     batch = batch_of(inbox)
     if inbox.lease is None or batch is None or inbox.lease.until > steady:
         return changed(inbox, None)
@@ -362,22 +363,24 @@ def _own(inbox: Inbox, lease_id: str) -> tuple[BatchLease, ItemBatch]:
     return inbox.lease, batch
 
 
-# How often what fails may be tried again: so many times in a window, and so many in a row; then it rests.
+# Restart limits: a maximum of failures per window, and in a row; then the conversation rests.
 #
-# A flat cap would end a conversation for good after enough bad days; a window lets it go on as soon as that is over.
+# A flat cap would stop a conversation for good after enough failures. With a window, it resumes once failures stop.
 
 
 class RestartLimits(Struct, frozen=True, kw_only=True):
+    """How often a failing conversation is retried."""
+
     most: int = 10  # failures in any window
     window_ms: int = 60_000
-    most_in_a_row: int = 5  # then it rests for a whole window before each further try
+    most_in_a_row: int = 5  # then it rests for a whole window before each further attempt
     pause: Backoff = Backoff(base_ms=500, cap_ms=15_000)  # after each failure, before a limit is reached
 
 
 class Restarts(Struct, frozen=True, kw_only=True):
-    """What is known of the failures of one conversation; times are milliseconds of one steady clock."""
+    """The failures of one conversation; times are in ms of a steady clock."""
 
-    failed_at: tuple[int, ...] = ()  # the newest, oldest first; no more than the window can hold
+    failed_at: tuple[int, ...] = ()  # newest failures, in order; no more than `most` of the limits
     in_a_row: int = 0
 
 
@@ -385,18 +388,19 @@ FRESH = Restarts()
 
 
 def failed(restarts: Restarts, limits: RestartLimits, now: int) -> Restarts:
+    """Record a failure."""
     return Restarts(failed_at=(*restarts.failed_at, now)[-limits.most :], in_a_row=restarts.in_a_row + 1)
 
 
 def succeeded(restarts: Restarts) -> Restarts:
-    """A row ends with each success; the window does not, or every second try could fail for ever."""
+    """Reset the row, but not the window; otherwise every second attempt could fail indefinitely."""
     return Restarts(failed_at=restarts.failed_at)
 
 
 def inherited(restarts: Restarts, returns: int, limits: RestartLimits, now: int) -> Restarts:
-    """What failed elsewhere counts too once that was a row: perhaps it ends whoever takes it.
+    """Count failures in other processes once there were several in a row, because the batch might crash its process.
 
-    `returns` is the stored count, `Inbox.returns`. When the last of them was is not known, so it counts from now.
+    `returns` is the stored count, `Inbox.returns`. The time of the last one is unknown, so it counts from now.
     """
     if returns < limits.most_in_a_row or restarts.in_a_row >= limits.most_in_a_row:
         return restarts
@@ -404,7 +408,7 @@ def inherited(restarts: Restarts, returns: int, limits: RestartLimits, now: int)
 
 
 def next_try(restarts: Restarts, limits: RestartLimits, randomness: float = 0.5) -> int:
-    """The moment from which it may be tried; it lies in the past when there is nothing to wait for."""
+    """Return the earliest time of the next attempt; in the past if there is nothing to wait for."""
     if not restarts.failed_at:
         return 0
     plain = restarts.failed_at[-1] + (limits.pause.delay_ms(restarts.in_a_row, randomness) if restarts.in_a_row else 0)
@@ -412,17 +416,17 @@ def next_try(restarts: Restarts, limits: RestartLimits, randomness: float = 0.5)
 
 
 def is_resting(restarts: Restarts, limits: RestartLimits, now: int) -> bool:
-    """Whether a limit is reached, and not just the pause after a failure."""
+    """Return whether a limit is reached, not only the pause after a failure."""
     return _rest_until(restarts, limits) > now
 
 
 def is_forgotten(restarts: Restarts, limits: RestartLimits, now: int) -> bool:
-    """Whether nothing of it counts any more, so that nobody needs to keep it."""
+    """Return whether no failure counts any longer, so that the record can be dropped."""
     return restarts.in_a_row == 0 and all(moment + limits.window_ms <= now for moment in restarts.failed_at)
 
 
 def _rest_until(restarts: Restarts, limits: RestartLimits) -> int:
-    """0 when no limit is reached."""
+    """Return the end of the rest; 0 if no limit is reached."""
     times, until = restarts.failed_at, 0
     if times and restarts.in_a_row >= limits.most_in_a_row:
         until = times[-1] + limits.window_ms
@@ -431,7 +435,7 @@ def _rest_until(restarts: Restarts, limits: RestartLimits) -> int:
     return until
 
 
-# From items to one turn of an agent: how many to take, what they say together, and whose envelope it is in.
+# From items to one turn of an agent: how many to take, their merged content, and the envelope.
 
 
 SEPARATOR = "\n"
@@ -439,27 +443,27 @@ _IN_THE_WAY: Mapping[ItemKind, BlockedReason] = {
     ItemKind.APPROVAL_RESULT: BlockedReason.PENDING_APPROVALS,
     ItemKind.OVERLAY_ACTION: BlockedReason.OVERLAY_OPEN,
 }
-MESSAGES_ONLY = frozenset({ItemKind.MESSAGE})  # what woke a listener at first: notifications alone never did
+MESSAGES_ONLY = frozenset({ItemKind.MESSAGE})  # the kinds that wake a plain listener: notifications alone do not
 
 
 def turn_length(items: Sequence[StoredItem], waking: Collection[ItemKind] = COALESCABLE) -> int:
-    """How many items to consume for the next turn; 0 when none of the head's run is of a kind that wakes.
+    """Return how many items the next turn takes; 0 if none of the next batch has a waking kind.
 
-    A barrier at the head is a turn only for those whom its kind wakes: mostly it is for whoever asked the question.
+    A barrier at the head is a turn only for consumers that its kind wakes. Usually it is for the asker of a question.
     """
     run = items[: head_run(items)]
     return len(run) if any(item.kind in waking for item in run) else 0
 
 
 def blocking_item(items: Sequence[StoredItem], waking: Collection[ItemKind] = COALESCABLE) -> BlockedReason | None:
-    """Why there is no turn to take though items wait: the first one is an answer for whoever asked. None: there is."""
+    """Return why no turn can start though items wait: the first is for another consumer. None if not blocked."""
     if not items or turn_length(items, waking):
         return None
     return _IN_THE_WAY.get(items[0].kind, BlockedReason.RUNTIME_BUSY)
 
 
 def merged_content(items: Sequence[StoredItem], separator: str = SEPARATOR) -> list[Part] | None:
-    """The parts of one user turn, in order, with a separator between the items; None for no items."""
+    """Return the parts of one user turn, in order, with a separator between items; None for no items."""
     parts: list[Part] = []
     for number, item in enumerate(items):
         if number:
@@ -469,7 +473,7 @@ def merged_content(items: Sequence[StoredItem], separator: str = SEPARATOR) -> l
 
 
 def envelope_of(items: Sequence[StoredItem]) -> StoredItem | None:
-    """The first message: who sent it, and under which id, holds for the whole turn. None without a message."""
+    """Return the first message, whose sender and ID apply to the whole turn. None without a message."""
     return next((item for item in items if item.kind == ItemKind.MESSAGE), None)
 
 

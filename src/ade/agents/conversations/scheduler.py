@@ -1,4 +1,4 @@
-"""All pumps of one process: started for conversations that have items, ended when they have none, kept few."""
+"""The conversation scheduler of a process: starts a consumer loop per conversation with items, up to a limit."""
 
 import asyncio
 import hashlib
@@ -24,16 +24,16 @@ from ade.locks.requests import LEAST_TTL_MS, LONGEST_TTL_MS, validate_request
 from ade.logs import Log
 from ade.stores.ports import INBOX, Stores
 
-# One pump for a conversation among all processes: it holds a lock, which others do not wait for.
+# Conversation locks: one consumer loop per conversation across all processes. Other processes do not wait for the lock.
 
 
-NAMESPACE = "ade.conversations"  # of its own, so that no lock of a user is in the way
+NAMESPACE = "ade.conversations"  # separate from users' locks
 _LONGEST_NAME = 400  # bytes
 _NO_LIMIT = 1_000_000_000
 
 
 class ConversationLocks:
-    """The conversations that this process has. Belongs to one event loop."""
+    """The conversation locks that this process holds. Bound to one event loop."""
 
     def __init__(self, stores: Stores, *, holder: str, lease_ms: int) -> None:
         limits = LockLimits(requests_per_owner=_NO_LIMIT, waiters_per_resource=_NO_LIMIT)
@@ -42,7 +42,7 @@ class ConversationLocks:
         self._ttl_ms = max(LEAST_TTL_MS, min(lease_ms, LONGEST_TTL_MS))
 
     async def claim(self, inbox_id: str) -> HeldLock | None:
-        """None when another process has it."""
+        """Acquire the lock of a conversation. None if another process holds it."""
         grant_id = os.urandom(16).hex()
         request = validate_request(
             id=grant_id,
@@ -66,26 +66,26 @@ class ConversationLocks:
 
 
 def resource_of(inbox_id: str) -> str:
-    """The name of the lock; an id of many bytes is named by its digest, for names of locks are shorter."""
+    """Return the lock name; a long inbox ID is replaced by its digest, because lock names are shorter."""
     name = f"conversation:{inbox_id}"
     if len(name.encode()) <= _LONGEST_NAME:
         return name
     return f"conversation:sha256:{hashlib.sha256(inbox_id.encode()).hexdigest()}"
 
 
-_BETWEEN_SEARCHES_S = 1.0  # for turns that only wait
-_BETWEEN_LOOKS_S = 0.02  # rings that come faster are answered together
-_AT_ONCE_S = 0.1  # starts that were possible in this time are made together
-_END_S = 15.0  # beyond the grace, for pumps that do not end
+_BETWEEN_SEARCHES_S = 1.0  # minimum interval of the search for turns that only wait
+_BETWEEN_LOOKS_S = 0.02  # wake-ups within this interval are handled together
+_AT_ONCE_S = 0.1  # starts that were due within this interval happen together
+_END_S = 15.0  # beyond the grace period, for loops that do not stop
 _MOST_ASKED_FOR = 10_000
 _MOST_GUARDS = 10_000
 log = Log("ade.pumps")
 
 
 class ConversationScheduler:
-    """Asks the store which conversations are ready, for all its pumps at once. Belongs to one event loop.
+    """Polls the store for conversations with items, and runs a consumer loop for each. Bound to one event loop.
 
-    `consumers` are functions by the names that inboxes are bound to.
+    `consumers` maps the names that inboxes are bound to onto functions.
     """
 
     def __init__(
@@ -108,19 +108,19 @@ class ConversationScheduler:
             probe=self._probe,
         )
         self._jobs: dict[str, asyncio.Task[None]] = {}
-        self._pumps: dict[str, ConversationConsumer] = {}  # of those jobs that have got their conversation
+        self._pumps: dict[str, ConversationConsumer] = {}  # jobs that have acquired their conversation's lock
         self._guards: dict[str, RestartBackoff] = {}
-        self._waiting: set[str] = set()  # those whose turn only waited when there was no place for others
-        self._refused: dict[str, float] = {}  # when to ask again for what others have, or what is for others
+        self._waiting: set[str] = set()  # turns that only waited at the last search for free slots
+        self._refused: dict[str, float] = {}  # inbox -> retry time, for those held by another process or blocked
         self._rung = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._is_crowded = False  # more wait for a pump than may have one
-        self._is_recovering = True  # there may be more left over from before than should be begun at once
+        self._is_crowded = False  # more conversations wait than there are slots
+        self._is_recovering = True  # a backlog from before the start might be too large to start immediately
         self._next_start = 0.0
         self._look_for_places_at = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until stopped; then every pump has its grace."""
+        """Run until `stop` is set; then every loop gets its grace period."""
         self._loop = asyncio.get_running_loop()
         self._claims = ConversationLocks(self._stores, holder=self._around.holder, lease_ms=self._options.lease_ms)
         unfollow = self._stores.wakeups.follow(INBOX, self._rung.set)
@@ -140,7 +140,7 @@ class ConversationScheduler:
         self._rung.set()
 
     async def _round(self) -> None:
-        """One look, then wait until somebody rings, a pump has ended, or it is time."""
+        """Poll once, then wait for a wake-up, the end of a loop, or the poll interval."""
         self._rung.clear()
         wait_s = self._options.poll_s
         try:
@@ -157,12 +157,12 @@ class ConversationScheduler:
         await either(self._rung, wait_s)
 
     def _most_to_ask_for(self) -> int:
-        """Beside those that could be begun, all that are listed and cannot: or these would be all that is seen."""
+        """Return the query limit. It includes listed inboxes that cannot start, which could fill the whole page."""
         cannot = len(self._jobs) + len(self._refused) + len(self._guards)
         return min(self._options.most_pumps + cannot, _MOST_ASKED_FOR)
 
     def _begin(self, ready: Sequence[str]) -> bool:
-        """Whether some could be begun that are kept back for a moment."""
+        """Start loops. Returns whether some were delayed by the start rate."""
         self._forget_old()
         waiting = []
         for inbox_id in ready:
@@ -187,7 +187,7 @@ class ConversationScheduler:
         return is_free and (guard is None or guard.pause_s <= 0)
 
     def _is_time(self) -> bool:
-        """For one more; as long as there is much left over from before, not too soon after the last one."""
+        """Return whether one more loop can start now; rate-limited while the initial backlog lasts."""
         now = self._loop.time()
         if self._is_recovering and now < self._next_start:
             return False
@@ -195,16 +195,17 @@ class ConversationScheduler:
         return True
 
     def _places(self) -> int:
-        """Those that rest do not count, or a few bad conversations would keep all others from their turn.
+        """Return the number of free slots. Resting loops do not count, so that a few failing conversations cannot block
+        others.
 
-        Nor do those whose turn waits for people, which can take days.
+        Turns that wait for reviewers do not count either, because that can take days.
         """
         resting = {inbox_id for inbox_id, pump in self._pumps.items() if pump.is_resting}
         waiting = min(len(self._waiting - resting), self._options.most_waiting)
         return self._options.most_pumps - len(self._jobs) + len(resting) + waiting
 
     def _may_look_for_places(self) -> bool:
-        """At most once a second, however often somebody rings."""
+        """Limit the search to once per second, however frequent the wake-ups."""
         now = self._loop.time()
         if now < self._look_for_places_at:
             return False
@@ -212,7 +213,7 @@ class ConversationScheduler:
         return True
 
     async def _find_places(self) -> bool:
-        """Look who only waits. Whether there is a place now. Raises StoreError."""
+        """Find turns that only wait. Returns whether a slot is free now. Raises StoreError."""
         consumers: list[object] = list(self._consumers.values())
         patient = [consume for consume in consumers if isinstance(consume, WaitingConsumer)]
         found = [inbox_id for consume in patient for inbox_id in await consume.only_waiting()]
@@ -230,7 +231,7 @@ class ConversationScheduler:
         job.add_done_callback(lambda _: self._ended(inbox_id))
 
     def _ended(self, inbox_id: str) -> None:
-        """There is room again, and perhaps something came while it ended."""
+        """Free the slot, and poll again, because items might have arrived while the loop stopped."""
         self._jobs.pop(inbox_id, None)
         self._pumps.pop(inbox_id, None)
         self._waiting.discard(inbox_id)

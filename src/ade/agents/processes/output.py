@@ -1,4 +1,4 @@
-"""What a program prints: without secrets, in lines, and no more of it kept than there is room for."""
+"""Output streams of a program: secrets masked, split into lines, and kept up to a size limit."""
 
 import asyncio
 import json
@@ -16,22 +16,23 @@ OnOutput = Callable[[Stream, bytes], Awaitable[None]]
 
 CHUNK = 64 * 1024
 MASK = HIDDEN.encode()
-_LAST_WORDS_S = 2.0  # for a stream that somebody out of reach keeps open after the end
+_LAST_WORDS_S = 2.0  # for a stream that an unreachable process keeps open after the exit
 
 
 class SecretMask:
-    """Replaces secrets in a stream, also one that comes in two pieces.
+    """Masks secrets in a stream, even one that is split across chunks.
 
-    Known are each secret as it is and as JSON writes it. What may be the beginning of one is held back.
+    Each secret is matched verbatim and in its JSON form. A possible prefix of a secret is held back.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
         forms = {form for secret in secrets if len(secret) >= SHORTEST_SECRET for form in _forms(secret)}
-        self._forms = sorted(forms, key=len, reverse=True)  # of two that begin alike the longer one is tried first
+        self._forms = sorted(forms, key=len, reverse=True)  # so that of two with a common prefix the longer one matches
         self._pattern = re.compile(b"|".join(map(re.escape, self._forms)))
         self._held = b""
 
     def feed(self, data: bytes) -> bytes:
+        """Mask a chunk. The end is held back if it might be the start of a secret."""
         if not self._forms:
             return data
         data = self._held + data
@@ -43,11 +44,12 @@ class SecretMask:
         return self._pattern.sub(MASK, data[:cut])
 
     def finish(self) -> bytes:
+        """Return the data that was held back."""
         data, self._held = self._held, b""
         return self._pattern.sub(MASK, data) if self._forms else data
 
     def _first_that_may_go_on(self, data: bytes) -> int:
-        """Where the longest end of the data begins with which a secret could begin."""
+        """Return the start of the longest suffix that could be the prefix of a secret."""
         cut = len(data)
         for form in self._forms:
             place = data.find(form[:1], max(len(data) - len(form) + 1, 0), cut)
@@ -66,16 +68,16 @@ def _forms(secret: str) -> Iterable[bytes]:
 
 
 class CapturedOutput(Struct, frozen=True, kw_only=True):
-    """What is kept of a stream."""
+    """The kept part of a stream."""
 
-    text: str  # its beginning and its end; a visible mark stands for what was cut from between them
+    text: str  # the start and the end; a visible marker replaces the part cut from the middle
     seen_bytes: int = 0
     cut_bytes: int = 0
-    ends_in_mid_line: bool = False  # the last line has no end: whoever wrote it may have been killed meanwhile
+    ends_in_mid_line: bool = False  # the last line has no line end: its writer might have been killed
 
 
 class OutputCapture:
-    """Keeps the beginning and the end of a stream, half of the room for each."""
+    """Keeps the start and the end of a stream, each up to half of the limit."""
 
     def __init__(self, most_bytes: int) -> None:
         self._head = bytearray()
@@ -114,11 +116,12 @@ class OutputCapture:
 
 
 def cut_mark(cut: int) -> bytes:
+    """Return the marker for bytes that were cut."""
     return f"\n[... {cut:,} bytes cut ...]\n".encode()
 
 
 class ProcessStream:
-    """One stream of a program: masked, handed on, and some of it kept."""
+    """One output stream of a program: masks it, passes it on, and keeps a part."""
 
     def __init__(
         self,
@@ -139,7 +142,7 @@ class ProcessStream:
         self._patience: asyncio.Timeout | None = None
 
     async def read(self, reader: asyncio.StreamReader) -> None:
-        """To its end. The next piece is taken when the callbacks are done with this one."""
+        """Read to the end. The next chunk is read after the callbacks return, which gives backpressure."""
         while data := await self._next(reader):
             await self._hand_on(self._mask.feed(data))
         await self._hand_on(self._mask.finish())
@@ -149,7 +152,7 @@ class ProcessStream:
                 await self._on_line(self._name, _whole(rest))
 
     def hurry(self) -> None:
-        """Nothing more is written: what was is read, but no end is waited for that never comes."""
+        """After the exit, read what was written, but do not wait for an end of file that might never come."""
         self._is_over = True
         if self._patience is not None:
             self._patience.reschedule(asyncio.get_running_loop().time() + _LAST_WORDS_S)
@@ -175,5 +178,5 @@ class ProcessStream:
 
 
 def _whole(line: OutputPiece) -> bytes:
-    """The line, or its beginning and a mark if it was too long."""
+    """Return the line, or its start and a marker if it was too long."""
     return line.data + (cut_mark(line.dropped).strip() if line.dropped else b"")

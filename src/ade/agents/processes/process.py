@@ -1,11 +1,11 @@
-"""Runs one program for an agent and sees to its end: nothing it has started is there afterwards.
+"""Runs one program for an agent, and guarantees that none of the processes it started survives.
 
-Between this process and the program stands a keeper, a small process that does the killing and the reaping, and that
-outlives this one for as long as that takes. So nothing survives the end of the program, nor a cancellation, nor a
-limit, nor SIGKILL of this process. Out of reach is only what another service does at the program's wish (a container,
-a cron job, another machine).
+Between this process and the program is a supervisor (also called keeper): a small process that kills and reaps, and
+that outlives this process if needed. So nothing survives the program's exit, a cancellation, a limit, or SIGKILL of
+this process. The only exception is work that another service does on behalf of the program (a container, a cron job,
+another machine).
 
-Nothing here blocks the event loop. Who takes the output slowly slows the program down: nothing piles up.
+Nothing here blocks the event loop. A slow reader of the output slows the program down, so no buffer grows.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ from ade.agents.runs.spec import DirectoryPolicy, ProcessLimits, make_directory
 from ade.errors import ProgramNotStarted
 from ade.logs import Log
 
-# Signs of life for keepers, from a thread of their own: an event loop that is blocked is no dead worker.
+# Heartbeats to supervisors, sent from a thread, because a blocked event loop does not mean a dead worker.
 
 
 EVERY_S = 1.0
-SHORTEST_SILENCE_S = 5.0  # a few beats may be late on a machine that is busy
+SHORTEST_SILENCE_S = 5.0  # tolerates late heartbeats on a busy machine
 
 
 class _HeartbeatThread:
@@ -55,7 +55,7 @@ class _HeartbeatThread:
         self._thread: threading.Thread | None = None
 
     def begin(self, line: socket.socket) -> Callable[[], None]:
-        """Beat on this line until what is answered is called."""
+        """Send heartbeats on this socket until the returned function is called."""
         own = line.dup()
         own.setblocking(False)
         with self._lock:
@@ -85,42 +85,43 @@ class _HeartbeatThread:
                     try:
                         own.send(BEAT)
                     except BlockingIOError:
-                        pass  # the keeper is very busy, and has enough to read
+                        pass  # the supervisor is busy, and has unread heartbeats
                     except OSError:
-                        self._drop(own)  # the keeper is gone
+                        self._drop(own)  # the supervisor has exited
             pause.wait(EVERY_S)
 
 
 begin = _HeartbeatThread().begin
 
 
-# What is to be run, whether it can be, and the start of its keeper.
+# What to run, validation, and the start of the supervisor.
 
 
-# The keeper runs without site-packages and looks at no variable: nothing of the agent's or the user's slips into it.
+# The supervisor runs without site-packages and ignores environment variables, so that neither the agent nor the user
+# can inject code.
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from ade.agents.processes.supervisor import main; main()"
 _FOR_THE_INTERPRETER = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 _LONGEST_SHOWN = 200
 
 
 class ProcessSpec(Struct, frozen=True, kw_only=True):
-    """A program, and all it is given."""
+    """A program with its arguments, environment, and limits."""
 
-    arguments: Sequence[str]  # the program first: a name to be found in its PATH, or a path
+    arguments: Sequence[str]  # the program first: a name to find on its PATH, or a path
     directory: Path
-    environment: Mapping[str, str]  # nothing but this
-    care: DirectoryPolicy = DirectoryPolicy.EXISTING  # of the directory
+    environment: Mapping[str, str]  # the complete environment
+    care: DirectoryPolicy = DirectoryPolicy.EXISTING  # for the working directory
     stdin: str = ""
-    secrets: Sequence[str] = ()  # masked in the output, like the values of the environment whose names say so
+    secrets: Sequence[str] = ()  # masked in the output, in addition to environment values with secret names
     limits: ProcessLimits = ProcessLimits()
 
     def __repr__(self) -> str:
-        """Without prompt and secrets: tracebacks and log lines show this."""
+        """Omit prompt and secrets, because tracebacks and log lines show this."""
         return f"ProcessSpec({self.arguments[:1]!r}, directory={str(self.directory)!r})"
 
 
 class StartedProcess(NamedTuple):
-    """The keeper, and this side's ends of its streams."""
+    """The supervisor process, and this side of its socket and pipes."""
 
     process: "subprocess.Popen[bytes]"
     line: socket.socket
@@ -130,7 +131,7 @@ class StartedProcess(NamedTuple):
 
 
 def check(spec: ProcessSpec) -> None:
-    """Raise ProgramNotStarted for what the kernel could not take."""
+    """Raise ProgramNotStarted for values that the kernel cannot accept."""
     if not spec.arguments or not spec.arguments[0]:
         raise ProgramNotStarted("there is no program to start: the command is empty")
     for number, argument in enumerate(spec.arguments):
@@ -152,6 +153,7 @@ def _check_text(text: str, what: str) -> None:
 
 
 def brief_for(spec: ProcessSpec, mark: str) -> LaunchSpec:
+    """Return the launch specification that is sent to the supervisor."""
     environment = {**spec.environment, MARK: mark}
     return LaunchSpec(
         [os.fsencode(argument) for argument in spec.arguments],
@@ -165,7 +167,9 @@ def brief_for(spec: ProcessSpec, mark: str) -> LaunchSpec:
 
 
 def start_keeper(*, mark: str, with_stdin: bool) -> StartedProcess:
-    """Blocks for some milliseconds. The keeper starts nothing before it has its brief."""
+    """Start the supervisor. Blocks for some milliseconds. It starts nothing before it receives its launch
+    specification.
+    """
     ours, theirs = socket.socketpair()
     environment = {name: os.environ[name] for name in _FOR_THE_INTERPRETER if name in os.environ}
     home = str(Path(__file__).parents[3])
@@ -178,9 +182,9 @@ def start_keeper(*, mark: str, with_stdin: bool) -> StartedProcess:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # a Ctrl-C is for the worker, which sees to the rest
+                start_new_session=True,  # Ctrl-C goes only to the worker, which handles the rest
                 env={**environment, MARK: mark},
-                cwd="/",  # so that no file system is kept in use
+                cwd="/",  # keeps no file system busy
             )
     except BaseException:
         ours.close()
@@ -191,7 +195,7 @@ def start_keeper(*, mark: str, with_stdin: bool) -> StartedProcess:
 
 
 def refusal(spec: ProcessSpec, where: str, number: int) -> ProgramNotStarted:
-    """Why the program could not be started, and what to do."""
+    """Return the error for a program that could not be started, with advice."""
     program = _shown(spec)
     if where == IN_DIRECTORY:
         return ProgramNotStarted(f"the working directory {spec.directory} cannot be used: {os.strerror(number)}")
@@ -220,7 +224,7 @@ def _shown(spec: ProcessSpec) -> str:
     return f"the program {spec.arguments[0][:_LONGEST_SHOWN]!r}"
 
 
-_KEEPERS_END_S = 15.0  # for a keeper that has been left; it gives up earlier than that
+_KEEPERS_END_S = 15.0  # for a supervisor to exit; it gives up earlier by itself
 log = Log("ade.agents")
 
 
@@ -228,29 +232,29 @@ class ExitCause(StrEnum):
     """Why a run has ended. The first cause counts."""
 
     EXITED = auto()
-    SIGNALLED = auto()  # by a signal that is not from here: its own fault, the kernel short of memory, or somebody
+    SIGNALLED = auto()  # by an external signal: a crash, the kernel's OOM killer, or another process
     TIME_LIMIT = auto()
     MEMORY_LIMIT = auto()
-    STOPPED = auto()  # as the caller wished
-    WORKER_GONE = auto()  # this process was silent for too long, and is back now
-    LOST = auto()  # its keeper was killed, and all was ended for that; how the program fared is not known
+    STOPPED = auto()  # requested by the caller
+    WORKER_GONE = auto()  # this process sent no heartbeat for too long, and is back now
+    LOST = auto()  # its supervisor was killed, and all processes with it; the program's own outcome is unknown
 
 
 class ProcessResult(Struct, frozen=True, kw_only=True):
-    """How a run has ended. All its processes are gone, except as many as `left` says."""
+    """The outcome of a run. All its processes have exited, except for `left` of them."""
 
     why: ExitCause
-    exit_code: int | None = None  # None if it was a signal, or is not known
+    exit_code: int | None = None  # None after a signal, or if unknown
     signal: int | None = None
     duration_s: float = 0.0
-    peak_memory: int = 0  # bytes: of all processes when they were looked at, or of the largest one at any time
-    left: int = 0  # processes that even SIGKILL did not end: another user's, or stuck in the kernel
+    peak_memory: int = 0  # bytes: the largest sampled sum of all processes, or the peak of the largest one
+    left: int = 0  # processes that SIGKILL did not end: of another user, or stuck in the kernel
     stdout: CapturedOutput = CapturedOutput(text="")
     stderr: CapturedOutput = CapturedOutput(text="")
 
     @property
     def cut(self) -> bool:
-        """Whether more was printed than is kept."""
+        """Whether more was printed than was kept."""
         return self.stdout.cut_bytes > 0 or self.stderr.cut_bytes > 0
 
 
@@ -262,12 +266,12 @@ async def run_process(
     on_start: Callable[[int], None] | None = None,
     stop: asyncio.Event | None = None,
 ) -> ProcessResult:
-    """Run the program to its end, whatever end that is. Raises ProgramNotStarted if there is none to run.
+    """Run the program to its end. Raises ProgramNotStarted if it cannot be started.
 
-    Output comes to `on_bytes` in pieces and to `on_line` in lines as it is printed, secrets masked; `on_start` is
-    given the process id, which is that of the process group too. `stop` ends the run: SIGTERM, and after the grace
-    SIGKILL. Cancelling does the same, and a second time hurries it; the cancellation goes on when all is over. An
-    error of a callback ends the run and is raised then.
+    Output goes to `on_bytes` in chunks and to `on_line` in lines as it is printed, with secrets masked. `on_start`
+    receives the process ID, which is also the process group ID. `stop` ends the run: SIGTERM, then SIGKILL after the
+    grace period. Cancellation does the same, and a second one kills immediately; the cancellation propagates when all
+    processes have exited. A callback's error ends the run and is then raised.
     """
     check(spec)
     run = _ProcessRun(
@@ -296,7 +300,7 @@ async def _order_when(stop: asyncio.Event, run: "_ProcessRun") -> None:
 async def _see_through(
     performing: "asyncio.Task[ProcessResult]", run: "_ProcessRun", patience_s: float
 ) -> ProcessResult:
-    """A cancelled caller waits too, until nothing is left. Only a callback that hangs is not waited for for ever."""
+    """Wait until no process is left, even if the caller is cancelled. Only a callback that hangs is abandoned."""
     cancelled: asyncio.CancelledError | None = None
     while not performing.done():
         try:
@@ -332,13 +336,13 @@ class _ProcessRun:
             self._line.write(order)
 
     async def perform(self) -> ProcessResult:
-        """In a task of its own, which the caller's cancellation does not touch."""
+        """Run the process. Called in a separate task, which the caller's cancellation does not affect."""
         await asyncio.to_thread(make_directory, self._spec.directory, self._spec.care)
         started = await asyncio.to_thread(start_keeper, mark=self._mark, with_stdin=bool(self._spec.stdin))
         try:
             return await self._accompany(started)
         finally:
-            started.line.close()  # by which the keeper ends whatever is there still
+            started.line.close()  # makes the supervisor kill any remaining process
             await asyncio.to_thread(_see_off, started.process)
 
     async def _accompany(self, started: StartedProcess) -> ProcessResult:
@@ -358,7 +362,9 @@ class _ProcessRun:
         return self._ended(report)
 
     async def _report(self, line: asyncio.StreamReader, reading: list["asyncio.Task[None]"]) -> dict[str, Any]:
-        """What the keeper says at the end, empty if it says nothing any more; then the marks lead to what is left."""
+        """Return the supervisor's final report; empty if it was lost. Then the remaining processes are found by their
+        mark.
+        """
         try:
             start = await _message(line)
             if "refused" in start:
@@ -399,11 +405,12 @@ class _ProcessRun:
 
 
 def _give_brief(started: StartedProcess, spec: ProcessSpec, mark: str) -> Callable[[], None]:
-    """And beat from then on, until what is answered is called: the loop may be blocked before it hears of the start.
+    """Send the launch specification, and start heartbeats, because the event loop might block before the start is
+    confirmed.
 
-    Blocks until the keeper has read it, or nearly.
+    Blocks until the supervisor has read nearly all of it. Returns a function that stops the heartbeats.
     """
-    with contextlib.suppress(ConnectionError):  # the keeper is gone already, which who reads from it sees
+    with contextlib.suppress(ConnectionError):  # the supervisor has exited, which its reader detects
         started.line.sendall(supervisor.pack(tuple(brief_for(spec, mark))))
     return begin(started.line) if spec.limits.silence_s is not None else lambda: None
 
@@ -436,7 +443,7 @@ class _StdinFeed(asyncio.BaseProtocol):
 
 
 async def _feed(started: StartedProcess, text: str, stack: contextlib.AsyncExitStack) -> None:
-    """Written as fast as it is read, then closed. A program that does not want to read it all need not."""
+    """Write stdin as fast as it is read, then close it. A program that does not read all of it is not an error."""
     if started.stdin is None:
         return
     transport, feeding = await asyncio.get_running_loop().connect_write_pipe(_StdinFeed, started.stdin)

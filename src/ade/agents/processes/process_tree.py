@@ -1,8 +1,8 @@
-"""Finding and ending what a program has started, wherever it went.
+"""Finds and kills all processes that a program has started, even outside its process group.
 
-Every process of a run carries a mark in its environment. Its keeper (see `keeper`) needs no marks: it is the nearest
-reaper of all of them. They are for what is left when the keeper itself was killed. All this reads /proc, so elsewhere
-than on Linux nothing is found, and a run is its process group alone.
+Every process of a run has a mark in its environment. The supervisor (see `supervisor`) does not need marks, because it
+is the subreaper of all of them. Marks serve to find processes whose supervisor was killed. All of this reads /proc. On
+systems other than Linux nothing is found, and a run is only its process group.
 """
 
 import os
@@ -15,28 +15,28 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessSnapshot(NamedTuple):
-    """A process as it was found; the time of its start tells it from a later one with the same number."""
+    """A process at one moment; the start time distinguishes it from a later one with the same PID."""
 
     pid: int
-    started: int  # in clock ticks since the machine was started
+    started: int  # clock ticks since boot
 
 
 def inspect_process(pid: int) -> tuple[ProcessSnapshot, int, str] | None:
-    """The process, its parent's number and its state; None if there is none."""
+    """Return the process, its parent's PID, and its state; None if it does not exist."""
     stat = _read(f"/proc/{pid}/stat")
     if not stat:
         return None
-    fields = stat.rpartition(b")")[2].split()  # before it is the program's name, which may hold anything
+    fields = stat.rpartition(b")")[2].split()  # the program's name before it can contain any characters
     return ProcessSnapshot(pid, int(fields[19])), int(fields[1]), fields[0].decode()
 
 
 def descendants(pid: int) -> list[ProcessSnapshot]:
-    """The children of this process, theirs and so on, nearest first. One that is dead and not yet reaped is among them.
+    """Return all descendants of this process, nearest first, including zombies.
 
-    What is started or ended meanwhile may be missed, so who wants an end to all of them looks again.
+    Processes that start or exit in the meantime can be missed. To kill all of them, call this repeatedly.
     """
     children = _children_of if _kernel_lists_children() else _family_tree()
-    found: dict[ProcessSnapshot, None] = {}  # in order
+    found: dict[ProcessSnapshot, None] = {}  # insertion-ordered set
     parents = [pid]
     while parents:
         looks = [
@@ -49,7 +49,7 @@ def descendants(pid: int) -> list[ProcessSnapshot]:
 
 
 def send(seen: ProcessSnapshot, number: signal.Signals) -> bool:
-    """Signal this very process, and never another that has its number now. False if it is gone or not ours."""
+    """Send a signal to exactly this process, never to a later one with its PID. False if it is gone or not ours."""
     try:
         handle = os.pidfd_open(seen.pid)
     except OSError:
@@ -68,12 +68,12 @@ def send(seen: ProcessSnapshot, number: signal.Signals) -> bool:
 
 
 def resident(pids: list[int]) -> int:
-    """The memory of these processes in bytes, what they share counted each time. Quick."""
+    """Return the memory of these processes in bytes, with shared pages counted repeatedly. Fast."""
     return sum(int(statm.split()[1]) * _PAGE for pid in pids if (statm := _read(f"/proc/{pid}/statm")))
 
 
 def proportional(pids: list[int]) -> int:
-    """The same with what they share counted once. Takes the kernel a while."""
+    """Return the same with shared pages counted once (PSS). Slow in the kernel."""
     total = 0
     for pid in pids:
         rollup = _read(f"/proc/{pid}/smaps_rollup")
@@ -85,21 +85,21 @@ def proportional(pids: list[int]) -> int:
 
 
 def new_mark() -> str:
-    """A mark for one run of this process: where it belongs to, and what no other run has."""
+    """Return a unique mark for one run, which names this process."""
     me = inspect_process(os.getpid())
     started = me[0].started if me is not None else 0
     return f"{_namespace()}-{os.getpid()}-{started}-{os.urandom(8).hex()}"
 
 
 def end_marked(mark: str) -> int:
-    """Kill every process with this mark, until a look finds none. Answers how many it were."""
+    """Kill every process with this mark, until none is found. Returns their number."""
     return _end_all(lambda found: found == mark)
 
 
 def end_abandoned() -> int:
-    """Kill what runs have left whose keeper was killed together with the process that wanted them. For a start-up.
+    """At startup, kill processes of runs whose supervisor and worker process were both killed.
 
-    Runs of living processes are left alone, and so are those that belong to another container.
+    Runs of live processes, and those of other containers, are not affected.
     """
     return _end_all(_is_abandoned)
 
@@ -130,7 +130,7 @@ def _is_abandoned(mark: str) -> bool:
 
 
 def _namespace() -> str:
-    """Numbers of processes mean something within it only."""
+    """Return the PID namespace, because PIDs are only meaningful within it."""
     try:
         return str(os.stat("/proc/self/ns/pid").st_ino)  # noqa: PTH116  # pathlib is large
     except OSError:
@@ -143,7 +143,7 @@ def _kernel_lists_children() -> bool:
 
 
 def _children_of(pid: int) -> list[int]:
-    """Children belong to the thread that has started them."""
+    """Children are listed under the thread that started them."""
     children: list[int] = []
     for thread in _numbers_in(f"/proc/{pid}/task"):
         children += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
@@ -151,7 +151,7 @@ def _children_of(pid: int) -> list[int]:
 
 
 def _family_tree() -> Callable[[int], list[int]]:
-    """The same for kernels that do not list children: who has which parent."""
+    """Return the same for kernels that do not list children: by each process's parent."""
     tree: dict[int, list[int]] = {}
     for pid in _pids():
         if (look := inspect_process(pid)) is not None:
@@ -171,7 +171,7 @@ def _numbers_in(folder: str) -> list[int]:
 
 
 def _read(path: str) -> bytes:
-    """All of it; nothing if the process is gone or somebody else's."""
+    """Return the whole file; empty if the process is gone or belongs to another user."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123  # pathlib is large
             return file.read()

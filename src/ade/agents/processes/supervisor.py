@@ -1,12 +1,12 @@
-"""The keeper: a small process between the worker and an agent's program, one for each run.
+"""The supervisor (also called keeper): a small process between the worker and an agent's program, one per run.
 
-It is the nearest reaper of everything the program starts (PR_SET_CHILD_SUBREAPER), so nothing gets away from it by
-leaving the process group or by losing its parent. It ends them all when the program ends, when the worker says so,
-when time or memory runs out, and when the worker is gone, however that died, or says nothing for too long. It depends
-on nobody's event loop.
+It is the subreaper of everything the program starts (PR_SET_CHILD_SUBREAPER), so a process cannot escape by leaving the
+process group or by losing its parent. It kills all of them when the program exits, on the worker's command, at the time
+or memory limit, and when the worker dies or sends no heartbeat for too long. It does not depend on an event loop.
 
-It reads its brief from a socket, then orders and signs of life of one byte each; it answers with what became of the
-start, and at the end with a report. Messages are marshalled behind four bytes of length: both ends are the same Python.
+It reads its launch specification from a socket, then commands and heartbeats of one byte each. It responds with the
+result of the start, and with a final report. Messages are marshalled with a length prefix of four bytes; both ends run
+the same Python.
 """
 
 import contextlib
@@ -23,16 +23,16 @@ from typing import Any, NamedTuple, NoReturn
 
 from ade.agents.processes import process_tree
 
-# The step from the keeper to the program: what must be set between fork and exec.
+# Between fork and exec: what must be set up before the program starts.
 
 
 IN_DIRECTORY, IN_PROGRAM = "directory", "program"  # where a start can fail
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_FIRST_FOR_OOM = 500  # if the whole machine is out of memory, the kernel takes the agent rather than the worker
+_FIRST_FOR_OOM = 500  # if the machine is out of memory, the kernel kills the agent before the worker
 
 
 class LaunchSpec(NamedTuple):
-    """What is to be run and how far it may go. Bytes as the kernel takes them."""
+    """What to run, and its limits. Bytes as the kernel takes them."""
 
     arguments: list[bytes]
     environment: dict[bytes, bytes]
@@ -40,17 +40,17 @@ class LaunchSpec(NamedTuple):
     time_s: float | None
     memory_bytes: int | None
     grace_s: float
-    silence_s: float | None  # a worker that says nothing for so long has lost its lease, or will
+    silence_s: float | None  # a worker without a heartbeat for this long has lost its lease, or will
 
 
 def become_reaper() -> None:
-    """From now on whoever loses its parent among the descendants becomes a child of this process."""
+    """Make this process the new parent of all orphaned descendants."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def start_program(brief: LaunchSpec) -> int | tuple[str, int]:
-    """The process id, or where it failed and the error's number."""
-    told, tell = os.pipe()  # closed by the kernel when the program begins
+    """Return the process ID, or where the start failed and the errno."""
+    told, tell = os.pipe()  # closed by the kernel on exec
     keeper = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -69,13 +69,13 @@ def _become_program(brief: LaunchSpec, keeper: int, tell: int) -> NoReturn:
     where = IN_DIRECTORY
     try:
         os.setsid()
-        _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))  # if the keeper is killed, this ends too
+        _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))  # if the supervisor is killed, so is the program
         if os.getppid() != keeper:
             os._exit(1)
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-            with contextlib.suppress(OSError, ValueError):  # some are the C library's own
-                signal.signal(number, signal.SIG_DFL)  # whatever a shell in the background, or Python, has ignored
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold secrets
+            with contextlib.suppress(OSError, ValueError):  # some are reserved by the C library
+                signal.signal(number, signal.SIG_DFL)  # signals that a background shell or Python has ignored
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would contain secrets
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123  # pathlib is large
             file.write(str(_FIRST_FOR_OOM))
         os.chdir(brief.directory)
@@ -92,26 +92,30 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-END, KILL, BEAT = b"e", b"k", b"."  # SIGTERM and some time, or SIGKILL at once; and that the worker is there
+END, KILL, BEAT = b"e", b"k", b"."  # SIGTERM with a grace period, immediate SIGKILL, and heartbeat
 STOPPED, TIME_LIMIT, MEMORY_LIMIT, WORKER_GONE = "stopped", "time_limit", "memory_limit", "worker_gone"
 LENGTH_BYTES = 4
 
-_LOOK_S = 0.2  # at the memory, if there is a limit
-_SELDOM_LOOK_S = 1.0  # if there is none, for the peak alone
-_SWEEP_S = 0.02  # between two looks for what is left at the end
-_GIVE_UP_S = 10.0  # a process that SIGKILL does not end in this time hangs in the kernel or belongs to another user
+_LOOK_S = 0.2  # memory check interval with a memory limit
+_SELDOM_LOOK_S = 1.0  # without a limit, only for the peak
+_SWEEP_S = 0.02  # between two searches for remaining processes
+_GIVE_UP_S = 10.0  # a process that survives SIGKILL for this long is stuck in the kernel or belongs to another user
 
 
 def pack(message: Any) -> bytes:
+    """Return the message with its length prefix."""
     data = marshal.dumps(message)
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
 
 
 def unpack(data: bytes) -> Any:
+    """Decode a message without its length prefix."""
     return marshal.loads(data)
 
 
 class ProcessSupervisor:
+    """Watches one program and its limits, and kills all its processes at the end."""
+
     def __init__(self, brief: LaunchSpec, line: int, worker: int | None, wakes: int, program: int) -> None:
         self._brief = brief
         self._line = line
@@ -130,7 +134,7 @@ class ProcessSupervisor:
         self._status: int | None = None  # of the program, once it is reaped
 
     def watch(self) -> None:
-        """Until the program has ended or everything is to be killed."""
+        """Return when the program has exited or everything must be killed."""
         while not self._program_has_ended():
             now = time.monotonic()
             if self._kill_at is not None and now >= self._kill_at:
@@ -146,10 +150,10 @@ class ProcessSupervisor:
             self._poll_for(min(self._moments()) - time.monotonic())
 
     def sweep(self) -> int:
-        """Kill whatever is there, until nothing is. Answers how many could not be killed."""
+        """Kill all remaining processes, repeatedly. Returns how many could not be killed."""
         for caller in tuple(self._callers):
             self._hang_up(caller)
-        with contextlib.suppress(OSError):  # the program is not reaped yet, so its group's number is nobody else's
+        with contextlib.suppress(OSError):  # the program is not reaped yet, so its group ID cannot be reused
             os.killpg(self._program, signal.SIGKILL)
         give_up_at = time.monotonic() + _GIVE_UP_S
         while True:
@@ -163,6 +167,7 @@ class ProcessSupervisor:
             self._poll_for(_SWEEP_S)
 
     def report(self, left: int) -> dict[str, Any]:
+        """Return the final report for the worker."""
         largest = max(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024, self._peak)
         return {
             "why": self._why,
@@ -190,7 +195,7 @@ class ProcessSupervisor:
             elif descriptor == self._line and (orders := _orders(self._line)):
                 self._heard_at = time.monotonic()
                 self._obey(orders)
-            else:  # the line is closed, or the worker has ended
+            else:  # the socket is closed, or the worker has exited
                 self._kill(WORKER_GONE)
                 self._hang_up(descriptor)
 
@@ -209,7 +214,9 @@ class ProcessSupervisor:
         self._kill_at = 0.0
 
     def _end(self, why: str) -> None:
-        """Ask everybody to end, in the group and out of it. What is stopped must go on, or it hears nothing."""
+        """Send SIGTERM to all processes, in and out of the group. SIGCONT follows, or stopped ones would not receive
+        it.
+        """
         if self._kill_at is not None:
             return
         self._why = why
@@ -222,7 +229,7 @@ class ProcessSupervisor:
                 process_tree.send(seen, number)
 
     def _look_at_memory(self) -> None:
-        """The sum over all processes. What they share counts once before anybody is ended for it."""
+        """Sum the memory of all processes. Before a kill, shared pages are counted only once."""
         limit = self._brief.memory_bytes
         pids = [seen.pid for seen in process_tree.descendants(os.getpid())]
         used = process_tree.resident(pids)
@@ -233,7 +240,7 @@ class ProcessSupervisor:
         self._peak = max(self._peak, used)
 
     def _program_has_ended(self) -> bool:
-        """Reaps orphans on the way; the program itself is left for `sweep`, because its number is its group's."""
+        """Reap orphans on the way. `sweep` reaps the program itself, which keeps its group ID reserved."""
         while True:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is None:
@@ -243,7 +250,7 @@ class ProcessSupervisor:
             os.waitpid(ended.si_pid, 0)
 
     def _reap(self) -> bool:
-        """Whether any children are left."""
+        """Return whether any children are left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -270,7 +277,7 @@ def _group_of(pid: int) -> int | None:
 
 
 def _watched(worker_pid: int) -> int | None:
-    """Readable once the worker is gone. Elsewhere than on Linux the closed line must do."""
+    """Return a descriptor that is readable once the worker has exited; None outside Linux."""
     try:
         handle = os.pidfd_open(worker_pid)
     except (OSError, AttributeError):
@@ -281,7 +288,7 @@ def _watched(worker_pid: int) -> int | None:
 
 
 def _read_brief(line: int) -> LaunchSpec | None:
-    """None if the worker has gone before it could say anything."""
+    """Return the launch specification; None if the worker exited before it sent one."""
     with os.fdopen(line, "rb", buffering=0, closefd=False) as file:
 
         def read(count: int) -> bytes:
@@ -296,18 +303,19 @@ def _read_brief(line: int) -> LaunchSpec | None:
 
 
 def _hear_of_children() -> int:
-    """A pipe that is readable after a child has ended. The other signals are the worker's affair."""
+    """Return a pipe that is readable after a child has exited. Other signals are left to the worker."""
     wakes, tell = os.pipe()
     os.set_blocking(wakes, False)
     os.set_blocking(tell, False)
     signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # a service manager tells all processes, and the worker still drains
+        signal.signal(number, signal.SIG_IGN)  # a service manager signals all processes, while the worker still drains
     return wakes
 
 
 def main() -> None:
+    """Run the supervisor; the arguments are the socket's descriptor and the worker's PID."""
     line, worker_pid = (int(argument) for argument in sys.argv[-2:])
     os.set_inheritable(line, False)
     worker = _watched(worker_pid)
@@ -331,7 +339,7 @@ def main() -> None:
 
 
 def _let_go_of_streams() -> None:
-    """They are the program's alone now: who reads them sees their end when it ends."""
+    """Leave the streams to the program, so that readers get end of file when it exits."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)
@@ -339,5 +347,5 @@ def _let_go_of_streams() -> None:
 
 
 def _say(line: int, message: Any) -> None:
-    with contextlib.suppress(OSError):  # the worker is gone, and nobody listens
+    with contextlib.suppress(OSError):  # the worker has exited
         os.write(line, pack(message))

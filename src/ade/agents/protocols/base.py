@@ -1,4 +1,4 @@
-"""Bytes as they come, in lines. Whatever is fed, no more than the longest line is kept."""
+"""Building blocks of output parsers: line splitting, bounded text, lenient JSON, run events, and secret masking."""
 
 import json
 import math
@@ -11,28 +11,30 @@ from msgspec import Struct
 
 LONGEST_LINE = 4 * 1024 * 1024
 LONGEST_TEXT = 1024 * 1024
-_MOST_PIECES = 10_000  # many short strings take more room than one long one
+_MOST_PIECES = 10_000  # many short strings take more memory than one long one
 
 
 class OutputPiece(Struct, frozen=True):
+    """One line of output."""
+
     data: bytes
-    dropped: int = 0  # bytes that were too many
-    is_ended: bool = True  # False for the last one, if no line end followed it
+    dropped: int = 0  # bytes beyond the limit
+    is_ended: bool = True  # False for a last line without a line end
 
     @property
     def text(self) -> str:
-        """As people see it; what was cut off is marked."""
+        """The line for display; a cut is marked."""
         text = self.data.decode("utf-8", "replace")
         return f"{text}{cut_mark(self.dropped, 'bytes')}" if self.dropped else text
 
 
 def cut_mark(count: int, unit: str = "characters") -> str:
-    """What stands where something was left out."""
+    """Return the marker for omitted text."""
     return f"[... {count:,} {unit} cut ...]"
 
 
 class LineSplitter:
-    """Cuts the same lines from the same bytes, in whatever pieces they come."""
+    """Splits bytes into lines, with the same result for any chunking. Keeps at most one line in memory."""
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self._longest = longest
@@ -40,7 +42,7 @@ class LineSplitter:
         self._dropped = 0
 
     def feed(self, data: bytes) -> Iterator[OutputPiece]:
-        """The lines that are whole now, without their ends (LF or CRLF)."""
+        """Return the lines that are now complete, without their line ends (LF or CRLF)."""
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
             self._keep(data, start, end)
@@ -49,7 +51,7 @@ class LineSplitter:
         self._keep(data, start, len(data))
 
     def rest(self) -> OutputPiece | None:
-        """What stands after the last line end, if anything does."""
+        """Return the text after the last line end, if any."""
         return self._taken(is_ended=False) if self._kept or self._dropped else None
 
     def _keep(self, data: bytes, start: int, end: int) -> None:
@@ -67,7 +69,7 @@ class LineSplitter:
 
 
 class ClippedText:
-    """Text that only grows, of which the beginning and the end are kept, and a mark for what lies between."""
+    """Growing text of which the start and the end are kept, with a marker for the middle."""
 
     def __init__(self, longest: int = LONGEST_TEXT) -> None:
         self._half = max(longest // 2, 1)
@@ -103,7 +105,7 @@ class ClippedText:
 
 
 def clipped(text: str, longest: int) -> str:
-    """The beginning and the end of a text that may be too long."""
+    """Return the start and the end of a text that might be too long."""
     if len(text) <= longest:
         return text
     whole = ClippedText(longest)
@@ -112,7 +114,7 @@ def clipped(text: str, longest: int) -> str:
 
 
 class TextTail:
-    """The end of what was written, such as the last words on stderr."""
+    """Keeps the end of a stream, such as the last lines of stderr."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
@@ -131,7 +133,7 @@ class TextTail:
         return bytes(self._kept).decode("utf-8", "replace")
 
 
-# What a program that nobody controls has written as JSON, read without ever raising.
+# JSON from untrusted programs, read without ever raising.
 
 
 MOST_COUNT = 2**53
@@ -143,7 +145,7 @@ _FAULTS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def read_record(data: bytes) -> Record | None:
-    """The JSON object that these bytes are; None if they are anything else."""
+    """Return the JSON object in these bytes; None for anything else."""
     text = data.strip()
     if not text.startswith(b"{") or not text.endswith(b"}"):
         return None
@@ -155,7 +157,7 @@ def read_record(data: bytes) -> Record | None:
 
 
 def _read_leniently(data: bytes) -> object:
-    """Programs cut texts anywhere, so that half a surrogate pair or half a UTF-8 character is left over."""
+    """Programs truncate text anywhere, which can leave half of a surrogate pair or of a UTF-8 character."""
     try:
         return json.loads(data.decode("utf-8", "replace"))
     except _FAULTS:
@@ -163,7 +165,7 @@ def _read_leniently(data: bytes) -> object:
 
 
 def text_of(record: Record, *keys: str) -> str | None:
-    """The first of these fields that holds text which is not empty."""
+    """Return the first of these fields with a non-empty string."""
     for key in keys:
         value = record.get(key)
         if isinstance(value, str) and value:
@@ -172,17 +174,18 @@ def text_of(record: Record, *keys: str) -> str | None:
 
 
 def whole_text(text: str) -> str:
-    """Text that every store can keep: without halves of surrogate pairs."""
+    """Return text that every store accepts: without lone surrogates."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def id_of(record: Record, *keys: str) -> str | None:
+    """Return the first of these fields with a non-empty string that is short enough for an ID."""
     found = text_of(record, *keys)
     return found if found is not None and len(found) <= LONGEST_ID else None
 
 
 def count_of(record: Record, key: str) -> int | None:
-    """A whole number that counts something; nonsense is no number."""
+    """Return a non-negative integer; None for an invalid value."""
     value = record.get(key)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -192,7 +195,7 @@ def count_of(record: Record, key: str) -> int | None:
 
 
 def amount_of(record: Record, key: str) -> float | None:
-    """An amount of money or time; nonsense is none."""
+    """Return an amount of money or time; None for an invalid value."""
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -204,17 +207,19 @@ def amount_of(record: Record, key: str) -> float | None:
 
 
 def record_of(record: Record, key: str) -> Record:
+    """Return the object in this field; empty for anything else."""
     value = record.get(key)
     return value if isinstance(value, dict) else {}
 
 
 def records_of(record: Record, key: str) -> list[Record]:
+    """Return the objects in this list field; empty for anything else."""
     value = record.get(key)
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def written(value: object) -> str:
-    """A value of a record as JSON; text, which some programs use for JSON, as it is."""
+    """Return a value of a record as JSON; a string, which some programs use for JSON, unchanged."""
     if value is None:
         return ""
     try:
@@ -224,24 +229,24 @@ def written(value: object) -> str:
     return whole_text(text)
 
 
-# What a run tells while it goes on, the same for every program.
+# Events of a run, the same for every program.
 
 
 class TextEmitted(Struct, frozen=True):
-    """Text of the agent, or a line of output that belongs to no protocol."""
+    """Text of the agent, or an output line outside the protocol."""
 
     text: str
-    is_part: bool = False  # more of the same line may follow
+    is_part: bool = False  # the line might continue
 
 
 class ToolCalled(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     name: str
-    arguments: str = ""  # JSON, or what the program gave instead; long ones are cut
+    arguments: str = ""  # JSON, or the program's own format; long values are cut
 
 
 class SessionIdentified(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known by now about who runs, for a resumed run."""
+    """The known IDs of the run, for resuming it."""
 
     session_id: str | None = None
     agent_id: str | None = None
@@ -250,9 +255,9 @@ class SessionIdentified(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class UsageReported(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the run has cost so far. None: its program does not tell, or not yet."""
+    """The cost of the run so far. None: not reported, or not yet."""
 
-    tokens: int | None = None  # all of them: input, cached or not, and output
+    tokens: int | None = None  # all tokens: input, cached or not, and output
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
@@ -261,7 +266,7 @@ class UsageReported(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RetryReported(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The program met a difficulty and tries again by itself."""
+    """The program had a problem and retries by itself."""
 
     reason: str
     attempt: int | None = None
@@ -270,7 +275,7 @@ class RetryReported(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ErrorReported(Struct, frozen=True):
-    """The program told of an error. Whether the run fails of it shows at its end."""
+    """The program reported an error. Whether the run fails is decided at its end."""
 
     message: str
 
@@ -278,11 +283,11 @@ class ErrorReported(Struct, frozen=True):
 RunEvent = TextEmitted | ToolCalled | SessionIdentified | UsageReported | RetryReported | ErrorReported
 
 
-# Secrets that a program was given must not come back in what it prints.
+# Masking of secrets that a program was given, in case it prints them.
 
 
 HIDDEN = "[hidden]"
-SHORTEST_SECRET = 6  # shorter ones would hide half of every text
+SHORTEST_SECRET = 6  # masking shorter ones would hide too much text
 _SECRET_NAME = re.compile(
     r"PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|API_?KEY|CREDENTIAL"
     r"|(?:^|_)(?:KEY|PASS|PAT|AUTH|DSN)(?:_|$)|._PWD$"
@@ -295,13 +300,13 @@ _LOOKS_SECRET = re.compile(
 
 
 def secrets_in(environment: Mapping[str, str]) -> list[str]:
-    """The values whose names say that nobody may read them, and the passwords in URLs."""
+    """Return the values of variables with secret names, and the passwords in URLs."""
     named = [value for name, value in environment.items() if _SECRET_NAME.search(name.upper())]
     return named + [match["password"] for value in environment.values() for match in _IN_URL.finditer(value)]
 
 
 def without_secrets(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text with these, and with what looks like a common access token, hidden."""
+    """Mask these secrets, and text that looks like a common access token."""
     for secret in sorted({each for each in secrets if len(each) >= SHORTEST_SECRET}, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return _LOOKS_SECRET.sub(HIDDEN, text)

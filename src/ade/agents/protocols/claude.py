@@ -1,4 +1,4 @@
-"""What `claude -p --output-format stream-json --verbose` prints."""
+"""Parser for the output of `claude -p --output-format stream-json --verbose`."""
 
 from msgspec.structs import replace
 
@@ -27,7 +27,9 @@ _STATUS_OF_ERROR = {"rate_limit": 429, "overloaded": 529, "authentication_failed
 
 
 class ClaudeProtocol:
-    """The result record decides, and of it the error flag: its subtype says success for errors of the API as well."""
+    """Parses Claude Code output. The error flag of the result record decides: its subtype is success even for API
+    errors.
+    """
 
     def __init__(self, facts: RunState) -> None:
         self._facts = facts
@@ -60,7 +62,7 @@ class ClaudeProtocol:
     def _assistant(self, record: Record) -> None:
         message = record_of(record, "message")
         error = text_of(record, "error")
-        if error is not None:  # the words of the program itself, put in the agent's mouth
+        if error is not None:  # the program's own error, attributed to the agent
             self._facts.complain(_said(message) or error, status=_STATUS_OF_ERROR.get(error))
             return
         self._facts.goes_well()
@@ -70,7 +72,7 @@ class ClaudeProtocol:
                 self._facts.say(text)
             elif block.get("type") in ("tool_use", "server_tool_use"):
                 self._facts.call_tool(id_of(block, "id"), text_of(block, "name"), written(block.get("input")))
-        message_id = id_of(message, "id")  # a message comes in several records, each with the usage of the whole
+        message_id = id_of(message, "id")  # a message is split into several records, each with the usage of the whole
         if message_id is not None:
             usage = _usage(record_of(message, "usage"))
             self._facts.spend_step(message_id, replace(usage, turns=None if is_nested else 1))
@@ -103,7 +105,7 @@ class ClaudeProtocol:
         facts.conclude(result or "", is_error=is_error)
 
 
-LONGEST_DEFERRED = 256 * 1024  # people are asked about it as it is, so it is cut only where they could not be shown it
+LONGEST_DEFERRED = 256 * 1024  # reviewers see the call unchanged, so it is cut only where it could not be displayed
 _NAMES = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
 _NAMES_OF_MODELS = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens", "outputTokens")
 
@@ -122,7 +124,7 @@ def _usage(usage: Record, names: tuple[str, ...] = _NAMES) -> UsageReported:
 
 
 def _usage_of_models(models: Record) -> UsageReported:
-    """The sum of all models: agents that the agent has started count here, and not in its own usage."""
+    """Sum over all models. This includes subagents, which the agent's own usage does not."""
     usages = [_usage(model, _NAMES_OF_MODELS) for model in records_of({"all": list(models.values())}, "all")]
     known = [usage for usage in usages if usage.tokens is not None]
     if not known:

@@ -1,11 +1,11 @@
-"""What `codex exec --json` prints."""
+"""Parser for the output of `codex exec --json`."""
 
 import re
 
 from ade.agents.protocols.base import Record, RetryReported, UsageReported, count_of, id_of, record_of, text_of, written
 from ade.agents.runs.outcome import RunState
 
-# Items that are calls, and where each says what is called with what.
+# Item types that are calls, and the fields with their name and arguments.
 _ARGUMENTS = {
     "command_execution": "command",
     "file_change": "changes",
@@ -17,7 +17,7 @@ _RECONNECTING = re.compile(r"reconnecting\W{0,5}(?P<attempt>\d{1,4})/(?P<most>\d
 
 
 class CodexProtocol:
-    """Errors on the way may be got over: the end of the turn says whether they were."""
+    """Parses Codex output. Errors can be recovered from; the end of the turn shows whether they were."""
 
     def __init__(self, facts: RunState) -> None:
         self._facts = facts
@@ -63,7 +63,7 @@ class CodexProtocol:
 
 
 def _usage(usage: Record) -> UsageReported:
-    """Input counts what was cached, and output the reasoning."""
+    """Return the usage. Input includes cached tokens, and output includes reasoning."""
     given, made = count_of(usage, "input_tokens"), count_of(usage, "output_tokens")
     known = [part for part in (given, made) if part is not None]
     return UsageReported(

@@ -1,4 +1,4 @@
-"""What `gemini -p ... -o stream-json` prints."""
+"""Parser for the output of `gemini -p ... -o stream-json`."""
 
 from ade.agents.protocols.base import Record, UsageReported, count_of, id_of, record_of, text_of, written
 from ade.agents.runs.failures import RunFailure
@@ -15,7 +15,7 @@ _FAILURES = {
 
 
 class GeminiProtocol:
-    """The answer comes in pieces; the result record has none of it."""
+    """Parses Gemini output. The response arrives in parts; the result record does not contain it."""
 
     def __init__(self, facts: RunState) -> None:
         self._facts = facts
@@ -35,7 +35,7 @@ class GeminiProtocol:
                 self._facts.call_tool(id_of(record, "tool_id"), text_of(record, "tool_name"), arguments)
             case "tool_result":
                 self._is_its_turn = False
-            case "error":  # warnings and errors on the way; the result says whether they were got over
+            case "error":  # warnings and errors; the result record shows whether they were recovered from
                 self._facts.complain(text_of(record, "message") or "Unknown error")
             case "result":
                 self._result(record)
@@ -50,7 +50,7 @@ class GeminiProtocol:
             self._facts.say(text, is_part=record.get("delta") is True)
 
     def _answers(self) -> None:
-        """A turn is all that the model says at a stretch; the program itself does not count them."""
+        """Count a turn for each uninterrupted model response, because the program does not count turns."""
         self._facts.goes_well()
         if not self._is_its_turn:
             self._is_its_turn = True

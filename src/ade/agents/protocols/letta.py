@@ -1,4 +1,4 @@
-"""What `letta -p --output-format stream-json` prints."""
+"""Parser for the output of `letta -p --output-format stream-json`."""
 
 from ade.agents.protocols.base import (
     Record,
@@ -18,7 +18,7 @@ _CALLS = ("tool_call_message", "approval_request_message")
 
 
 class LettaProtocol:
-    """A failed run prints an `error` line and mostly no result; once there was one, no result makes it good."""
+    """Parses Letta output. A failed run prints an `error` line and usually no result, which would not clear it."""
 
     def __init__(self, facts: RunState) -> None:
         self._facts = facts
@@ -60,7 +60,7 @@ class LettaProtocol:
             self._facts.goes_well()
             self._calls(record)
         elif kind == "usage_statistics":
-            self._usages += 1  # one for each request of the run
+            self._usages += 1  # one per request of the run
             self._facts.spend_step(str(self._usages), _usage(record))
 
     def _calls(self, record: Record) -> None:
@@ -123,7 +123,7 @@ def _usage(usage: Record, turns: int | None = None) -> UsageReported:
 
 
 def _texts(record: Record) -> list[str]:
-    """Content is text, or a list of parts."""
+    """Return the texts; content is a string or a list of parts."""
     if text := text_of(record, "content"):
         return [text]
     return [text for part in records_of(record, "content") if (text := text_of(part, "text"))]

@@ -1,4 +1,4 @@
-"""Programs that speak no protocol of their own: one JSON object, or plain text."""
+"""Parsers for programs without a protocol of their own: one JSON object, or plain text."""
 
 from ade.agents.protocols.base import (
     LONGEST_LINE,
@@ -19,7 +19,7 @@ _LIMITS = {"error_max_turns": RunFailure.TURN_LIMIT, "error_max_budget_usd": Run
 
 
 class PlainTextProtocol:
-    """All that is printed is the result; the exit code alone says whether it is a good one."""
+    """Treats all output as the result; only the exit code shows whether the run succeeded."""
 
     def __init__(self, facts: RunState) -> None:
         self._facts = facts
@@ -37,10 +37,10 @@ class PlainTextProtocol:
 
 
 class JsonDocumentProtocol:
-    """The whole output is one JSON object, on one line or many; lines before it are passed over.
+    """Parses output that is one JSON object, on one or several lines; lines before it are skipped.
 
-    Read are `result` (or `response`, `text`, `output`), `is_error`, `error`, `subtype`, `usage` or `stats`,
-    `total_cost_usd`, `num_turns`, `duration_ms`, `model` and the ids of session, agent and conversation.
+    It reads `result` (or `response`, `text`, `output`), `is_error`, `error`, `subtype`, `usage` or `stats`,
+    `total_cost_usd`, `num_turns`, `duration_ms`, `model`, and the IDs of session, agent, and conversation.
     """
 
     def __init__(self, facts: RunState, longest: int = LONGEST_LINE) -> None:

@@ -1,4 +1,6 @@
-"""Reads the output of a run as it comes and says at the end what it was. Never raises for what a program prints."""
+"""The incremental reader of a run's output, which returns events and a final report. It never raises for invalid
+output.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -30,7 +32,7 @@ from ade.agents.runs.failures import RunFailure
 from ade.agents.runs.outcome import ProcessExit, RunReport, RunState, outcome_of_run
 
 LONGEST_STDERR = 8_000
-_MARGIN = 8_000  # more is kept than shown, so that no secret is cut in half and then not known
+_MARGIN = 8_000  # more is kept than shown, so that no secret is cut in half and missed by the mask
 _SHOWN_OF_LONG_LINE = 200
 
 
@@ -46,7 +48,7 @@ class _LineProtocol(Protocol):
 
 
 class RecordLines:
-    """One JSON object on each line; other lines mean nothing."""
+    """Parses one JSON object per line; other lines are ignored."""
 
     def __init__(self, records: _RecordProtocol, facts: RunState) -> None:
         self._records = records
@@ -66,7 +68,7 @@ class RecordLines:
             self._facts.say(f"{head}{cut_mark(left_out, 'bytes')}")
 
     def end(self) -> None:
-        """Each record was read when it came."""
+        """Do nothing, because each record was read on arrival."""
 
 
 _RECORDS: Mapping[ProtocolName, type[LettaProtocol | ClaudeProtocol | CodexProtocol | GeminiProtocol]] = {
@@ -86,9 +88,9 @@ def _lines_of(protocol: ProtocolName, facts: RunState, longest_line: int) -> _Li
 
 
 class OutputReader:
-    """One for each run. The same bytes give the same events and the same report, in whatever pieces they come.
+    """Reads the output of one run. The result does not depend on how the bytes are chunked.
 
-    `secrets` are hidden in errors and in what is kept of stderr.
+    `secrets` are masked in errors and in the kept part of stderr.
     """
 
     def __init__(
@@ -108,16 +110,16 @@ class OutputReader:
 
     @property
     def spent(self) -> UsageReported:
-        """What the run has cost so far, for `budgets.excess_of`."""
+        """The cost of the run so far, for `excess_of`."""
         return self._facts.spent
 
     @property
     def is_concluded(self) -> bool:
-        """Whether the program has said how its run ended, and that it ended well."""
+        """Whether the program has reported that its run succeeded."""
         return self._facts.is_concluded and not self._facts.is_error
 
     def feed(self, data: bytes) -> list[RunEvent]:
-        """More of stdout, and what it tells."""
+        """Read more of stdout, and return its events."""
         for line in self._cutter.feed(data):
             self._lines.line(line)
         return self._facts.told()
@@ -128,7 +130,9 @@ class OutputReader:
     def finish(
         self, exit_code: int, *, stopped_for: RunFailure | None = None, stop_message: str = ""
     ) -> tuple[list[RunEvent], RunReport]:
-        """The last events, and the report. `stopped_for`: why ADE ended the run, if it did; a success stays one."""
+        """Return the last events and the report. `stopped_for`: why ADE stopped the run, if it did; a success stays
+        one.
+        """
         rest = self._cutter.rest()
         if rest is not None:
             self._lines.line(rest)
@@ -177,5 +181,5 @@ def _none_if(is_so: bool, call: ToolCalled | None) -> ToolCalled | None:
 
 
 def _safe(found: str | None) -> str | None:
-    """Ids go back on a command line; one that could be taken for a flag is none."""
+    """IDs are passed on a command line later, so one that could be parsed as a flag is dropped."""
     return found if found is not None and SAFE_ID.fullmatch(found) else None

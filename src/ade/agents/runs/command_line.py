@@ -1,4 +1,7 @@
-"""From a profile and an assignment to a command line. Nothing of it is taken for a flag or goes through a shell."""
+"""Command lines and environments of agent programs, built from a profile and an assignment.
+
+No value can be parsed as a flag, and nothing passes through a shell.
+"""
 
 import json
 import re
@@ -19,7 +22,7 @@ _IDS = ("session_id", "agent_id", "conversation_id", "model")
 
 
 class RunAssignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one run is to do. Ids of an earlier run make it go on from there."""
+    """What one run must do. IDs of an earlier run make it resume there."""
 
     prompt: str
     model: str | None = None
@@ -32,16 +35,16 @@ class RunAssignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CommandLine(Struct, frozen=True):
-    """`stdin` is what the program is to read; nothing means that its stdin is closed."""
+    """A command line; without `stdin`, the program's stdin is closed."""
 
     argv: Words
     stdin: bytes | None
 
 
 def command_of(profile: Profile, assignment: RunAssignment, hook: str | None = None) -> CommandLine:
-    """The call for this assignment; `hook` is the shell command that asks about tools.
+    """Return the command line for this assignment; `hook` is the shell command that checks tool calls.
 
-    Raises InvalidArguments for what no command line can carry.
+    Raises InvalidArguments for values that a command line cannot contain.
     """
     values = _values(profile, assignment)
     takes_system_prompt = any("{system_prompt}" in word for word in _all_words(profile))
@@ -82,12 +85,12 @@ def _values(profile: Profile, assignment: RunAssignment) -> dict[str, str]:
 
 
 def goes_on_by(profile: Profile) -> frozenset[str]:
-    """The ids that make an agent of this profile go on from an earlier run."""
+    """Return the IDs by which an agent of this profile resumes an earlier run."""
     return frozenset(name for words in profile.resume for word in words for name in _PLACE.findall(word))
 
 
 def _hook_words(profile: Profile, hook: str) -> Words:
-    """The command stands within JSON."""
+    """Insert the hook command, escaped because it is inside JSON."""
     return tuple(word.replace("{hook}", json.dumps(hook)[1:-1]) for word in profile.hook_words)
 
 
@@ -115,9 +118,9 @@ def _fits(word: str) -> bool:
 def environment_of(
     profile: Profile, parent: Mapping[str, str], asked: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """What the program gets to see: of the parent's and of what the task asks for, only names that may pass.
+    """Return the program's environment: only allowed variables of the parent and of the task.
 
-    A task may set few: with another PATH, proxy or base URL it could have keys sent to a place of its own. Raises
+    A task can set only a few: another PATH, proxy, or base URL could send keys to a server of its choice. Raises
     InvalidArguments for the others.
     """
     refused = sorted(name for name in asked or {} if not _is_among(profile.task_environment, name))
@@ -137,9 +140,9 @@ def _is_among(names: Iterable[str], name: str) -> bool:
 def fallback_of(
     profile: Profile, assignment: RunAssignment, report: RunReport, *, parent_model: str | None = None
 ) -> RunAssignment | None:
-    """One run more, with another model, if the model was not to be had; None if there is no other to take.
+    """Return a run with another model, if the model was unavailable; None if there is no other.
 
-    It goes to a new agent: the old one is bound to its model. Ask once for each task, never for a run that fell back.
+    It uses a new agent, because the old one is bound to its model. Call this once per task, never for a fallback run.
     """
     model = profile.fallback_model or parent_model
     tried = assignment.model or profile.defaults.get("model")

@@ -1,4 +1,4 @@
-"""What the text of an error tells: which kind of failure it is, and when to come back. Never read on a success."""
+"""Failure kinds of agent runs, the retry policy of each, and the classification of error text of failed runs."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,20 +8,22 @@ from msgspec import Struct
 
 from ade.failures import FailureKind
 
-# Every way in which an agent run can fail, and what it leads to. The whole policy is this one table.
+# Every way in which an agent run can fail, and its consequence. This table is the whole policy.
 
 
 class RunFailure(StrEnum):
-    __hash__ = str.__hash__  # an Enum's own is a Python function
+    """Why an agent run failed."""
 
-    REPORTED = auto()  # the agent said that it failed, and no kind below says it better
-    EXITED = auto()  # a non-zero exit code and no word about it
-    KILLED = auto()  # ended by a signal that was not ours
+    __hash__ = str.__hash__  # the Enum's own __hash__ is a Python function, which is slower
+
+    REPORTED = auto()  # the agent reported a failure, and no kind below is more specific
+    EXITED = auto()  # a non-zero exit code without an error message
+    KILLED = auto()  # by a signal that ADE did not send
     OUTPUT_CUT = auto()  # the output ends in the middle of a line
-    NO_RESULT = auto()  # exit code 0, and no record that says how it ended
+    NO_RESULT = auto()  # exit code 0, but no record of the outcome
     RATE_LIMITED = auto()
-    OVERLOADED = auto()  # the provider is busy with others
-    QUOTA_EXHAUSTED = auto()  # paid for no more; waiting does not help
+    OVERLOADED = auto()  # the provider is overloaded
+    QUOTA_EXHAUSTED = auto()  # no credit left; waiting does not help
     NOT_AUTHENTICATED = auto()
     BAD_REQUEST = auto()  # the input or the setup is wrong
     CONTEXT_TOO_LONG = auto()
@@ -30,11 +32,13 @@ class RunFailure(StrEnum):
     BUDGET_EXCEEDED = auto()
     TIMED_OUT = auto()
     OUT_OF_MEMORY = auto()
-    INTERRUPTED = auto()  # somebody ended it, and it was not ADE
+    INTERRUPTED = auto()  # stopped by something other than ADE
 
 
 class RunFailurePolicy(Struct, frozen=True, kw_only=True):
-    kind: FailureKind  # what the queue makes of it
+    """What a failure means for the task."""
+
+    kind: FailureKind  # the failure kind of the task
     is_retryable: bool
 
 
@@ -51,7 +55,7 @@ RUN_FAILURES: Mapping[RunFailure, RunFailurePolicy] = {
     RunFailure.EXITED: _again(),
     RunFailure.KILLED: _again(),
     RunFailure.OUTPUT_CUT: _again(),
-    # It ended in good order, so it may have done its work; to do it twice is worse than to ask somebody.
+    # It exited normally, so it might have done its work. Doing it twice is worse than leaving the decision to a person.
     RunFailure.NO_RESULT: _never(FailureKind.BAD_RESULT),
     RunFailure.RATE_LIMITED: _again(FailureKind.RATE_LIMITED),
     RunFailure.OVERLOADED: _again(FailureKind.RATE_LIMITED),
@@ -67,7 +71,7 @@ RUN_FAILURES: Mapping[RunFailure, RunFailurePolicy] = {
     RunFailure.INTERRUPTED: _again(),
 }
 
-# What a provider's HTTP status means, whatever is written beside it. Others say nothing for certain.
+# Meaning of a provider's HTTP status, whatever the message. Other statuses are ambiguous.
 FAILURE_OF_STATUS: Mapping[int, RunFailure] = {
     400: RunFailure.BAD_REQUEST,
     401: RunFailure.NOT_AUTHENTICATED,
@@ -80,8 +84,8 @@ FAILURE_OF_STATUS: Mapping[int, RunFailure] = {
 }
 
 
-LONGEST_LOOKED_AT = 20_000  # characters of an error
-LONGEST_PAUSE_MS = 86_400_000  # that words ask for; they may be about something else
+LONGEST_LOOKED_AT = 20_000  # characters of an error that are inspected
+LONGEST_PAUSE_MS = 86_400_000  # cap for pauses found in text, which might refer to something else
 
 RATE_LIMIT_MARKS = (
     "rate limit",
@@ -96,7 +100,7 @@ RATE_LIMIT_MARKS = (
     "throttl",
 )
 
-# The first that is found decides, so what is more certain stands first. All in lower case.
+# The first match decides, so more certain patterns come first. All in lower case.
 _MARKS: Mapping[RunFailure, tuple[str, ...]] = {
     RunFailure.QUOTA_EXHAUSTED: (
         "insufficient_quota",
@@ -153,6 +157,8 @@ _MOMENT = re.compile(r"(?:limit reached\||resets?_?at\W{1,4})(?P<epoch>\d{10}(?:
 
 
 class ErrorClassification(Struct, frozen=True, kw_only=True):
+    """The kind of failure, and when to retry."""
+
     failure: RunFailure | None = None
     retry_after_ms: int | None = None
     retry_at: int | None = None
@@ -161,9 +167,9 @@ class ErrorClassification(Struct, frozen=True, kw_only=True):
 def read_error(
     text: str, *, rate_limit_marks: Iterable[str], model_marks: Iterable[Sequence[str]], guess: bool = True
 ) -> ErrorClassification:
-    """What an error tells. `model_marks`: texts that must all be there for the model to be the reason.
+    """Classify an error. `model_marks`: texts that must all occur for the model to be the reason.
 
-    Without `guess`, only the marks that are given count: the program is none that is known.
+    Without `guess`, only the given marks count, because the program is unknown.
     """
     plain = text[:LONGEST_LOOKED_AT].lower()
     after, at = pause_in(plain), moment_in(plain)
@@ -171,7 +177,7 @@ def read_error(
     if guess and failure is not RunFailure.MODEL_UNSUPPORTED:
         failure = _guessed_from(plain) or failure or _by_status(plain)
     if failure is RunFailure.QUOTA_EXHAUSTED and (after or at):
-        failure = RunFailure.RATE_LIMITED  # a quota that comes back by itself
+        failure = RunFailure.RATE_LIMITED  # a quota that renews by itself
     return ErrorClassification(failure=failure, retry_after_ms=after, retry_at=at)
 
 
@@ -186,7 +192,7 @@ def _guessed_from(plain: str) -> RunFailure | None:
 
 
 def _has_one(plain: str, marks: Iterable[str]) -> bool:
-    """Whether a mark begins a word: the name of a file or of a test that has one in it means nothing."""
+    """Return whether a mark starts a word: a file or test name that contains one is not a match."""
     pattern = "|".join(re.escape(mark.lower()) for mark in marks)
     return bool(pattern) and re.search(rf"(?<![\w/.-])(?:{pattern})", plain) is not None
 
@@ -197,7 +203,7 @@ def _by_status(plain: str) -> RunFailure | None:
 
 
 def pause_in(plain: str) -> int | None:
-    """Milliseconds to wait, as `retry after 30`, `try again in 1h 20m` or `retryDelay: "34s"` ask for."""
+    """Return the pause in ms from text such as `retry after 30`, `try again in 1h 20m`, or `retryDelay: "34s"`."""
     plain = _COMPACT.sub(r"\1 ", plain)
     for pattern in _PAUSES:
         if found := pattern.search(plain):
@@ -214,7 +220,7 @@ def _part_ms(part: re.Match[str], bare_unit: int) -> float:
 
 
 def moment_in(plain: str) -> int | None:
-    """The moment (ms since 1970) at which a limit ends, as `limit reached|1750000000` tells it."""
+    """Return the time (ms since 1970) at which a limit ends, as in `limit reached|1750000000`."""
     found = _MOMENT.search(plain)
     if found is None:
         return None

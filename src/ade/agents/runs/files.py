@@ -1,5 +1,7 @@
-"""The files of a run: its transcript, what its program printed, and its working directory. Trouble with them is logged
-and never the run's: what counts is in the store."""
+"""The files of a run: transcript, raw program output, and working directory.
+
+File errors are logged and never fail the run, because the authoritative data is in the store.
+"""
 
 import hashlib
 import os
@@ -17,32 +19,35 @@ MOST_RAW_BYTES = 16 * 1024 * 1024
 _OWNER_ONLY = 0o600
 _LONGEST_NAME = 100
 _MOST_USERS = 200
-_MOST_LOOKED_AT = 100_000  # entries of one folder
+_MOST_LOOKED_AT = 100_000  # entries of one directory
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 log = Log("ade.agents")
 
 
 class StaleRunDirectory(NamedTuple):
+    """A directory of runs that can be removed."""
+
     folder: Path
-    name: str  # of a task, a conversation, or as runs have named it
-    users: tuple[str, ...]  # ids of tasks
+    name: str  # of a task, of a conversation, or chosen by runs
+    users: tuple[str, ...]  # task IDs
 
 
 class RunFiles:
-    """Where the files of all runs lie, each task's in a folder of its own."""
+    """Locates the files of all runs, with one directory per task."""
 
     def __init__(self, transcripts: Path, workspaces: Path) -> None:
         self._transcripts = transcripts.absolute()
         self._workspaces = workspaces.absolute()
 
     def transcript(self, task_id: str, attempt: int, run_id: str) -> "Transcript":
-        """One for each run, so that no attempt writes into the file of another."""
+        """Return the transcript of one run, so that attempts never share a file."""
         return Transcript(self._transcripts / safe_name(task_id) / f"{attempt}-{safe_name(run_id)[:13]}.log")
 
     def workspace(self, name: str, task_id: str) -> tuple[Path, DirectoryPolicy]:
-        """All attempts of a task share one, and all tasks that name it: agents find their sessions by it. Blocks.
+        """Return a directory shared by all attempts of a task, and by all tasks that name it. Blocks.
 
-        Beside it a file tells its name and who has used it; a folder without one is not ADE's.
+        Agents find their sessions by it. A file next to it stores its name and users; ADE owns no directory without
+        one.
         """
         folder = self._workspaces / safe_name(name)
         users = _users_of(folder)
@@ -52,7 +57,7 @@ class RunFiles:
         return folder, DirectoryPolicy.KEPT
 
     def old_folders(self, older_than_s: float) -> list["StaleRunDirectory"]:
-        """Folders in which nothing was written for so long, however deep. Blocks."""
+        """Return directories without a write for this long, at any depth. Blocks."""
         before = time.time() - older_than_s
         found = [StaleRunDirectory(folder, folder.name, (folder.name,)) for folder in _folders(self._transcripts)]
         for folder in _folders(self._workspaces):
@@ -63,13 +68,13 @@ class RunFiles:
         return [one for one in found if _is_older(one.folder, before)]
 
     def remove(self, old: "StaleRunDirectory") -> None:
-        """Blocks."""
+        """Remove the directory and its user list. Blocks."""
         shutil.rmtree(old.folder, ignore_errors=True)
         _users_of(old.folder).unlink(missing_ok=True)
 
 
 class Transcript:
-    """The transcript of a run, and beside it (`.out`) what the program printed, up to a bound."""
+    """The transcript of a run, with the raw program output next to it (`.out`), up to a limit."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -89,6 +94,7 @@ class Transcript:
         self._append(self.path, text.encode("utf-8", "replace"))
 
     def raw(self, data: bytes) -> None:
+        """Append raw program output, up to the limit."""
         if self._raw_left <= 0:
             return
         cut = data[: self._raw_left]
@@ -111,7 +117,7 @@ class Transcript:
 
 
 def safe_name(text: str) -> str:
-    """A name of a folder that stays where it belongs, whatever the text, and is no other text's."""
+    """Return a unique directory name that cannot leave its parent directory, for any text."""
     safe = _UNSAFE.sub("_", text).lstrip(".")[:_LONGEST_NAME]
     if safe == text:
         return safe
@@ -126,7 +132,7 @@ def _write(path: Path, lines: list[str]) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_text("\n".join(lines) + "\n")
-    except OSError as error:  # then the folder stays
+    except OSError as error:  # the directory is kept
         log.warning("workspace.not_noted", path=str(path), error=str(error))
 
 
@@ -139,7 +145,7 @@ def _folders(place: Path) -> list[Path]:
 
 
 def _is_older(folder: Path, before: float) -> bool:
-    """Whether nothing in it was written since. One that is too large to be looked through is taken for younger."""
+    """Return whether nothing in it was written since. One with too many entries to inspect counts as newer."""
     seen, left = 0, [folder]
     try:
         while left:

@@ -1,6 +1,6 @@
-"""The line between a run and the hooks of its agent: `ade hook` asks here whether a tool may be used.
+"""The socket server by which `ade hook` asks a run whether its agent can use a tool.
 
-The agent is given a socket of its own and no access to the store. Whatever cannot be answered is a no.
+The agent gets its own socket and no access to the store. Every error denies the call.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from ade.tasks.outcomes import Leave
 
 _PREFIX = "ade-run-"
 _LONGEST_PLACE = 60  # characters
-_OLD_S = 8 * 86_400.0  # longer than a run may take
+_OLD_S = 8 * 86_400.0  # longer than the longest run
 log = Log("ade.agents")
 
 
 class ReviewableToolCall(NamedTuple):
-    """A call that an agent wants to make, as it is and as people are shown it."""
+    """A tool call of an agent: the raw arguments, and those shown to reviewers."""
 
     tool: str
     arguments: dict[str, Any]
@@ -40,8 +40,8 @@ class ReviewableToolCall(NamedTuple):
 class HookServer:
     """Answers the hooks of one run of a program.
 
-    `asked` is the last call that people must agree to. Rules look at it as it is; people are shown it with secrets
-    hidden, and a digest of those, so that what they agree to is this call and no other.
+    `asked` is the last call that needs approval. Rules check it unchanged. Reviewers see it with secrets masked, plus
+    their digest, so that an approval covers exactly this call.
     """
 
     def __init__(self, desk: RunContext, *, can_defer: bool, on_granted: Callable[[], Awaitable[None]]) -> None:
@@ -51,15 +51,16 @@ class HookServer:
         self._path = ""
         self.secrets: Sequence[str] = ()
         self.asked: ReviewableToolCall | None = None
-        self.must_end = asyncio.Event()  # the program cannot wait in its session
+        self.must_end = asyncio.Event()  # set if the program cannot wait in its session
 
     @property
     def environment(self) -> dict[str, str]:
+        """The variables that tell hooks where to connect."""
         return {LINE_VARIABLE: self._path}
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """In a folder that only this user can enter."""
+        """Serve while the block runs, on a socket in a directory that only this user can enter."""
         folder = _new_folder()
         self._path = str(Path(folder, "line"))
         try:
@@ -74,7 +75,7 @@ class HookServer:
             ruling = await self._rule(await reader.readline())
             writer.write(json.dumps({"answer": ruling.answer, "reason": ruling.reason}).encode() + b"\n")
             await writer.drain()
-        except Exception as error:  # without an answer it is a no
+        except Exception as error:  # no response means denied
             log.warning("hook.not_answered", error=f"{type(error).__name__}: {error}")
         finally:
             writer.close()
@@ -114,20 +115,20 @@ class HookServer:
 
 
 def _digest(arguments: dict[str, Any]) -> str:
-    """Slow on purpose: who sees it shall not find a short secret by trying."""
+    """Slow on purpose, so that a reader cannot find a short secret by brute force."""
     text = json.dumps(arguments, sort_keys=True).encode("utf-8", "replace")
     return hashlib.scrypt(text, salt=_PREFIX.encode(), n=2**13, r=8, p=1, dklen=16).hex()
 
 
 def _new_folder() -> str:
-    """Paths of sockets are short, and that of a user's own temporary folder may not be."""
+    """Socket paths must be short, and a user's own temporary directory might be too long."""
     usual = tempfile.gettempdir()
     place = usual if len(usual) <= _LONGEST_PLACE else "/tmp"
     return tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=place)
 
 
 def remove_abandoned() -> int:
-    """Remove the folders of processes that were killed. For a start-up."""
+    """At startup, remove the directories of processes that were killed."""
     removed = 0
     for place in {tempfile.gettempdir(), "/tmp"}:
         for folder in Path(place).glob(f"{_PREFIX}*-*"):
@@ -138,7 +139,7 @@ def remove_abandoned() -> int:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Whether it is ours, old, and its process is gone. In doubt it is not: another container may share the place."""
+    """Return whether it is ours, old, and its process is gone. If in doubt, no: containers might share it."""
     owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
     try:
         seen = folder.stat()

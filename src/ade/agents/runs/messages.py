@@ -1,4 +1,4 @@
-"""What is told about an agent's run, word for word: its transcript, the Task tool's answers, and the notification."""
+"""Fixed texts about agent runs: transcript, Task tool results, and the notification to a conversation."""
 
 from msgspec import Struct
 
@@ -8,7 +8,7 @@ from ade.tasks.identifiers import type_of
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 
-MAX_OUTPUT_TEXT = 30_000  # characters of a report that are given to another agent
+MAX_OUTPUT_TEXT = 30_000  # characters of a report that another agent receives
 LONGEST_DESCRIPTION = 500
 _ROOM_FOR_MARK = 100
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -22,7 +22,7 @@ _ASK = "Ask TaskOutput with this task ID for its result."
 
 
 class RunUsage(Struct, frozen=True, kw_only=True):
-    """What a run has taken. None: nobody knows."""
+    """The usage of a run. None: unknown."""
 
     total_tokens: int | None = None
     tool_uses: int | None = None
@@ -33,37 +33,40 @@ UNKNOWN_USAGE = RunUsage()
 
 
 def header(subagent_type: str, agent_id: str | None = None, conversation_id: str | None = None) -> str:
-    """Who worked, in one line; what is not known is left out."""
+    """Return one line that identifies the agent; unknown IDs are omitted."""
     facts = {"subagent_type": subagent_type, "agent_id": agent_id, "conversation_id": conversation_id}
     return " ".join(f"{name}={_one_line(value)}" for name, value in facts.items() if value)
 
 
 def transcript_start(description: str, subagent_type: str) -> str:
+    """Return the first lines of a transcript."""
     return f"[Task started: {_one_line(description)}]\n[subagent_type: {_one_line(subagent_type)}]\n\n"
 
 
 def transcript_success(head: str, report: str) -> str:
+    """Return the end of a successful run's transcript."""
     return f"{head}\n\n{report}\n\n[Task completed]\n"
 
 
 def transcript_failure(message: str) -> str:
+    """Return the end of a failed run's transcript."""
     return f"[error] {message}\n\n[Task failed]\n"
 
 
 def foreground_result(head: str, report: str, output_file: str | None) -> str:
-    """The Task tool's answer where it waited for the end."""
+    """Return the Task tool's result after it waited for the end."""
     return _with_output_file(capped(f"{head}\n\n{report}"), output_file)
 
 
 def foreground_error(message: str, output_file: str | None = None) -> str:
-    """The Task tool's answer where it did not work, or was not even begun."""
+    """Return the Task tool's result for a run that failed or did not start."""
     return _with_output_file(f"Error: {capped(message)}", output_file)
 
 
 def background_started(
     task_id: str, *, agent_id: str | None = None, output_file: str | None = None, is_notified: bool = True
 ) -> str:
-    """The Task tool's answer where it does not wait for the end."""
+    """Return the Task tool's result for a run in the background."""
     lines = [f"Task running in background with task ID: {task_id}"]
     lines += [f"Agent ID: {_one_line(agent_id)}"] if agent_id else []
     lines += [f"Output file: {_one_line(output_file)}"] if output_file else []
@@ -79,7 +82,7 @@ def notification(
     usage: RunUsage = UNKNOWN_USAGE,
     output_file: str | None = None,
 ) -> str:
-    """What a conversation gets to read when a task it began has ended. There are two ends; a cancelled one failed."""
+    """Return the notification about an ended task: completed or failed; a cancelled task counts as failed."""
     lines = [
         "<task-notification>",
         f"<task-id>{task_id}</task-id>",
@@ -95,22 +98,24 @@ def notification(
 
 
 def summary_of(description: str, *, is_completed: bool) -> str:
+    """Return one line with the description and the outcome."""
     return f'Agent "{clipped(description, LONGEST_DESCRIPTION)}" {_ended(is_completed)}'
 
 
 def output_text(output: str, error: str | None = None) -> str:
-    """What TaskOutput answers about a task: what it wrote, and after that why it failed."""
+    """Return the TaskOutput result for a task: its output, then its error."""
     parts = [output] if output else []
     parts += [f"[error] {error}"] if error else []
     return capped("\n".join(parts)) or NO_OUTPUT_YET
 
 
 def unknown_task(task_id: str) -> str:
+    """Return the message for an unknown task ID."""
     return f"No background process found with ID: {task_id}"
 
 
 def capped(text: str) -> str:
-    """At most as much as an agent is told; a mark stands for what was cut out of the middle."""
+    """Cut text to the limit for agents; a marker replaces the middle."""
     return text if len(text) <= MAX_OUTPUT_TEXT else clipped(text, MAX_OUTPUT_TEXT - _ROOM_FOR_MARK)
 
 
@@ -132,18 +137,18 @@ def _with_output_file(text: str, output_file: str | None) -> str:
 
 
 def _one_line(text: str) -> str:
-    """What stands within a line cannot begin another one."""
+    """Collapse line breaks, so that a value cannot start a line of its own."""
     return " ".join(text.splitlines())
 
 
-# How the task of a run ended, in words for whoever asked for it.
+# Texts about the task of a run, for its caller.
 
 
 EXPIRED = "(the result was kept for its time and is gone)"
 
 
 def notification_of(task: Task, result: AgentResult | None) -> str:
-    """What a conversation gets to read about a task that has ended; `result` is what it left, if it completed."""
+    """Return the notification about an ended task; `result` is its result, if it completed."""
     is_completed = task.status is Status.COMPLETED
     progress = progress_in(task.progress)
     return notification(
@@ -157,14 +162,14 @@ def notification_of(task: Task, result: AgentResult | None) -> str:
 
 
 def report_of(task: Task, result: AgentResult | None) -> str:
-    """Who worked, and what came of it."""
+    """Return the header and the report."""
     if result is None:
         return f"{header(type_of(task.name))}\n\n{EXPIRED}"
     return f"{header(result.subagent_type, result.agent_id, result.conversation_id)}\n\n{result.report}"
 
 
 def error_of(task: Task) -> str:
-    """Why it did not complete."""
+    """Return why the task did not complete."""
     if task.status is Status.FAILED:
         return task.error.message if task.error is not None else "it failed, and nobody knows why"
     if task.status is Status.CANCELLED and task.reason:
@@ -173,12 +178,12 @@ def error_of(task: Task) -> str:
 
 
 def tokens_of(progress: AgentProgress) -> int | None:
-    """Of this attempt and all before it."""
+    """Return the tokens of this attempt and all earlier ones."""
     return _sum(progress.tokens, progress.earlier.tokens)
 
 
 def spent_by(progress: AgentProgress) -> UsageReported:
-    """What all attempts have cost, as far as it was told."""
+    """Return the reported cost of all attempts."""
     costs = [cost for cost in (progress.cost_usd, progress.earlier.cost_usd) if cost is not None]
     return UsageReported(
         tokens=tokens_of(progress),
@@ -188,7 +193,7 @@ def spent_by(progress: AgentProgress) -> UsageReported:
 
 
 def duration_of(task: Task, result: AgentResult | None = None) -> int | None:
-    """How long it ran, in ms; None before it is over, or if it never began."""
+    """Return the run time in ms; None before the end, or if it never started."""
     if result is not None:
         return result.duration_ms
     if task.started_at is None or task.finished_at is None:

@@ -1,4 +1,7 @@
-"""What a run may spend. Checked whenever it tells what it has spent, so that it is stopped on the way."""
+"""Data of agent runs: budgets, hook requests and replies, progress and results, and event log entries.
+
+Budgets are checked at every usage report, so that a run is stopped while it is in progress.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum, auto
@@ -16,6 +19,8 @@ from ade.tasks.outcomes import Leave
 
 
 class BudgetMeasure(StrEnum):
+    """What a budget limits."""
+
     TOKENS = auto()
     COST_USD = auto()
     TURNS = auto()
@@ -25,7 +30,7 @@ class BudgetMeasure(StrEnum):
         return "dollars" if self is BudgetMeasure.COST_USD else self.value
 
 
-# What each program tells of itself, sooner or later. Of a plain command nothing is known.
+# Measures that each program reports at some point. A plain command reports none.
 TELLS: Mapping[ProtocolName, frozenset[BudgetMeasure]] = {
     ProtocolName.LETTA: frozenset({BudgetMeasure.TOKENS, BudgetMeasure.TURNS}),
     ProtocolName.CLAUDE: frozenset(BudgetMeasure),
@@ -36,7 +41,7 @@ TELLS: Mapping[ProtocolName, frozenset[BudgetMeasure]] = {
 
 
 class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The most that may be spent; None is no limit."""
+    """The maximum to spend; None is no limit."""
 
     tokens: int | None = None
     cost_usd: float | None = None
@@ -44,7 +49,7 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BudgetExcess(Struct, frozen=True, kw_only=True):
-    """One limit that was passed, and by whose budget."""
+    """A limit that was exceeded, and whose budget it is."""
 
     whose: str
     measure: BudgetMeasure
@@ -60,9 +65,9 @@ class BudgetExcess(Struct, frozen=True, kw_only=True):
 
 
 def excess_of(budgets: Mapping[str, Budget], spent: UsageReported) -> BudgetExcess | None:
-    """The first limit that is passed. To spend all of a budget is allowed; what is not known passes no limit.
+    """Return the first exceeded limit. Spending exactly the budget is allowed; an unknown amount exceeds nothing.
 
-    `budgets` are what each has left for this run, by whose they are: {"task": ..., "author": ...}.
+    `budgets` maps owners to what is left for this run: {"task": ..., "author": ...}.
     """
     for whose, budget in budgets.items():
         for measure in BudgetMeasure:
@@ -73,7 +78,7 @@ def excess_of(budgets: Mapping[str, Budget], spent: UsageReported) -> BudgetExce
 
 
 def left_of(budget: Budget, *before: UsageReported) -> Budget:
-    """What earlier runs have left of a budget: attempts of the same task, or the other runs of an author."""
+    """Return what is left of a budget after earlier attempts of the task, or other runs of the author."""
     tokens = sum(spent.tokens or 0 for spent in before)
     cost = sum(spent.cost_usd or 0 for spent in before)
     turns = sum(spent.turns or 0 for spent in before)
@@ -85,7 +90,7 @@ def left_of(budget: Budget, *before: UsageReported) -> Budget:
 
 
 def tightest(*budgets: Budget) -> Budget:
-    """The least of each measure: what to tell a program that can limit itself."""
+    """Return the minimum of each measure, for programs that can limit themselves."""
     return Budget(
         tokens=min((each.tokens for each in budgets if each.tokens is not None), default=None),
         cost_usd=min((each.cost_usd for each in budgets if each.cost_usd is not None), default=None),
@@ -94,7 +99,7 @@ def tightest(*budgets: Budget) -> Budget:
 
 
 def together(first: UsageReported, second: UsageReported) -> UsageReported:
-    """What two runs have cost in all. What neither tells is not known."""
+    """Return the sum of two usages. A measure that neither reports stays unknown."""
     sums = {}
     for name in UsageReported.__struct_fields__:
         known = [value for each in (first, second) if (value := getattr(each, name)) is not None]
@@ -103,7 +108,7 @@ def together(first: UsageReported, second: UsageReported) -> UsageReported:
 
 
 def used_up(budgets: Mapping[str, Budget]) -> str | None:
-    """Why nothing may be begun: some budget has nothing left. None if all have."""
+    """Return why nothing can start, because a budget is exhausted. None if all have something left."""
     for whose, budget in budgets.items():
         for measure in BudgetMeasure:
             if getattr(budget, measure.value) == 0:
@@ -111,35 +116,41 @@ def used_up(budgets: Mapping[str, Budget]) -> str | None:
     return None
 
 
-# What agents' hooks ask before they use a tool, and how each program wants to be answered.
+# Requests of agents' hooks before a tool is used, and the reply format of each program.
 
 
-LINE_VARIABLE = "ADE_HOOK_LINE"  # of an agent's environment: where its hooks ask
+LINE_VARIABLE = "ADE_HOOK_LINE"  # variable in an agent's environment with its hooks' socket
 LONGEST_CALL = 1024 * 1024
 _NEEDED = "people must agree to this; the run ends here and goes on in its session when they have"
 
 
 class HookAnswer(StrEnum):
+    """The decision about a tool call."""
+
     PASS = auto()  # no opinion: the agent's own rules decide
     ALLOW = auto()
     DENY = auto()
-    DEFER = auto()  # the agent ends, and asks again when its session goes on
-    ASK = auto()  # whoever sits in front of it
+    DEFER = auto()  # the agent exits, and asks again when its session is resumed
+    ASK = auto()  # the person at the agent's terminal
 
 
 class HookRuling(NamedTuple):
+    """A decision with its reason."""
+
     answer: HookAnswer
     reason: str = ""
 
 
 class HookedProgram(StrEnum):
+    """A program whose hooks are supported."""
+
     CLAUDE = auto()
     CODEX = auto()
     GEMINI = auto()
 
 
 class ToolCallRequest(NamedTuple):
-    """What a hook is about."""
+    """The tool call that a hook asks about."""
 
     program: HookedProgram
     tool: str
@@ -148,7 +159,7 @@ class ToolCallRequest(NamedTuple):
 
 
 class HookReply(NamedTuple):
-    """What a hook prints and how it exits."""
+    """What a hook prints, and its exit code."""
 
     exit_code: int
     stdout: dict[str, Any] | None = None
@@ -156,7 +167,7 @@ class HookReply(NamedTuple):
 
 
 def parse_tool_request(given: Mapping[str, Any], program: HookedProgram | None = None) -> ToolCallRequest:
-    """What a program told its hook by stdin. Raises InvalidArguments."""
+    """Parse the request that a program sent to its hook on stdin. Raises InvalidArguments."""
     tool, arguments = given.get("tool_name"), given.get("tool_input")
     if not isinstance(tool, str) or not tool or not isinstance(arguments, dict):
         raise InvalidArguments("a hook is told tool_name, a text, and tool_input, an object; this is something else")
@@ -171,7 +182,7 @@ def _guessed(given: Mapping[str, Any]) -> HookedProgram:
 
 
 def answer_to(leave: Leave, *, can_defer: bool) -> HookRuling:
-    """Within a run of ADE's."""
+    """Return the decision within an ADE run."""
     match leave:
         case Leave.FREE:
             return HookRuling(HookAnswer.PASS)
@@ -182,13 +193,13 @@ def answer_to(leave: Leave, *, can_defer: bool) -> HookRuling:
 
 
 def reply_of(program: HookedProgram, ruling: HookRuling) -> HookReply:
-    """In the words of the program. Where it has none for an answer, it gets the next stricter one."""
+    """Return the decision in the program's format. If it has no such decision, the next stricter one is used."""
     if ruling.answer is HookAnswer.PASS:
         return HookReply(0)
     if program is HookedProgram.CLAUDE:
         told = {"hookEventName": "PreToolUse", "permissionDecision": str(ruling.answer)}
         return HookReply(0, {"hookSpecificOutput": {**told, "permissionDecisionReason": ruling.reason}})
-    if ruling.answer is HookAnswer.ALLOW:  # Codex knows no bare allow: silence is one
+    if ruling.answer is HookAnswer.ALLOW:  # Codex has no explicit allow: an empty reply allows the call
         return (
             HookReply(0)
             if program is HookedProgram.CODEX
@@ -197,32 +208,32 @@ def reply_of(program: HookedProgram, ruling: HookRuling) -> HookReply:
     return HookReply(2, None, ruling.reason or "not allowed")
 
 
-# What is kept of an agent's run with its task: while it goes on, when it has failed, and when it is done.
+# What is stored of an agent run with its task: in progress, failed, and completed.
 
 
 SHOWN_TOOL_CALLS = 20
 
 
 class AgentProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A task's progress. It outlives a failed attempt: the next one goes on in the same session and budget."""
+    """A task's progress. It survives a failed attempt: the next one resumes the same session and budget."""
 
     subagent_type: str
     session_id: str | None = None
     agent_id: str | None = None
     conversation_id: str | None = None
     model: str | None = None
-    url: str | None = None  # where people can look at the agent
+    url: str | None = None  # web page of the agent
     tokens: int | None = None  # of this attempt, as the next two
     cost_usd: float | None = None
     turns: int | None = None
     tool_calls: tuple[ToolCalled, ...] = ()  # the newest
     tool_call_count: int = 0
     said: str = ""  # the newest text, cut
-    output_file: str | None = None  # the transcript, on the machine of the worker
-    earlier: UsageReported = UsageReported()  # what earlier attempts and programs have spent
-    session_tokens: int | None = None  # of the whole session, where its program counts that
-    fell_back: bool = False  # an earlier attempt or this one took another model
-    is_deferred: bool = False  # it waits in its session for leave to use a tool
+    output_file: str | None = None  # the transcript, on the worker's machine
+    earlier: UsageReported = UsageReported()  # spent by earlier attempts and programs
+    session_tokens: int | None = None  # of the whole session, if its program counts that
+    fell_back: bool = False  # this or an earlier attempt used the fallback model
+    is_deferred: bool = False  # it waits in its session for the approval of a tool call
 
 
 class AgentResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -250,7 +261,7 @@ _result = msgspec.json.Decoder(AgentResult)
 
 
 def progress_in(raw: Raw | None) -> AgentProgress | None:
-    """None if there is none, or what is there was written by something else."""
+    """Decode progress; None if there is none, or it has another format."""
     try:
         return None if raw is None else _progress.decode(raw)
     except (msgspec.ValidationError, msgspec.DecodeError):
@@ -258,14 +269,14 @@ def progress_in(raw: Raw | None) -> AgentProgress | None:
 
 
 def result_in(raw: Raw | None) -> AgentResult | None:
-    """None if there is none, or what is there was written by something else."""
+    """Decode a result; None if there is none, or it has another format."""
     try:
         return None if raw is None else _result.decode(raw)
     except (msgspec.ValidationError, msgspec.DecodeError):
         return None
 
 
-# What the event log tells of agents' runs beside what it tells of their tasks: who ran, and what it took.
+# Event log entries of agent runs, in addition to those of their tasks: identity and usage.
 
 
 AGENT_RUN_BEGAN, AGENT_RUN_ENDED = "agent_run.began", "agent_run.ended"
@@ -274,6 +285,7 @@ _TAKEN = ("tokens", "cost_usd", "turns")
 
 
 def began(progress: AgentProgress, *, task_id: str, run_id: str, at: int, actor: str) -> Event:
+    """Return the event for a started run."""
     payload = {"task_id": task_id, "run_id": run_id, "subagent_type": progress.subagent_type, **_known(progress, _WHO)}
     return Event(type=AGENT_RUN_BEGAN, at=at, actor=actor, payload=payload)
 
@@ -287,7 +299,9 @@ def ended(
     at: int,
     actor: str,
 ) -> Event:
-    """`outcome` is None for a run that was cut short: cancelled, timed out, held for people or handed back."""
+    """Return the event for an ended run. `outcome` is None if it was interrupted: cancelled, timed out, on hold for
+    approval, or returned to the queue.
+    """
     payload: dict[str, object] = {"task_id": task_id, "run_id": run_id, "subagent_type": progress.subagent_type}
     payload |= _known(progress, _WHO) | _known(progress.earlier, _TAKEN)
     payload["tool_calls"] = progress.tool_call_count

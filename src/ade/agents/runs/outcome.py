@@ -1,4 +1,7 @@
-"""The facts of one run as they come in, whatever program tells them. Bounded, however much it tells."""
+"""The outcome of a run: facts collected from any program, the success or failure verdict, and the report.
+
+All collected data is bounded, whatever the program prints.
+"""
 
 from collections import OrderedDict
 from enum import StrEnum, auto
@@ -27,11 +30,11 @@ from ade.tasks.outcomes import Failed
 MOST_TOOL_CALLS = 1_000  # kept in full; all are counted
 LONGEST_ARGUMENTS = 2_000
 LONGEST_MESSAGE = 10_000
-_REMEMBERED = 2_000  # ids by which things told twice are known
+_REMEMBERED = 2_000  # IDs that detect duplicates
 
 
 class RunState:
-    """Written by a protocol, read by the judgement. What is noted is also told as an event."""
+    """Facts that a protocol collects and the verdict reads. Each fact is also emitted as an event."""
 
     def __init__(self, longest_text: int = LONGEST_TEXT) -> None:
         self._longest_text = longest_text
@@ -44,18 +47,18 @@ class RunState:
         self.tool_calls: list[ToolCalled] = []
         self.tool_call_count = 0
         self.retries = 0
-        self.long_lines = 0  # that could not be read
+        self.long_lines = 0  # too long to parse
         self.deferred: ToolCalled | None = None
         self.result: str | None = None
-        self.is_concluded = False  # a record said how the run ended
-        self.is_error = False  # and that record, or one before it that counts, was an error
-        self.complaint: str | None = None  # the last one that was not got over
-        self.failure: RunFailure | None = None  # where the program names the kind
-        self.status: int | None = None  # of the provider's last refusal, if nothing went well since
+        self.is_concluded = False  # a record reported the end of the run
+        self.is_error = False  # that record, or an earlier decisive one, was an error
+        self.complaint: str | None = None  # the last error that was not recovered from
+        self.failure: RunFailure | None = None  # if the program names the kind
+        self.status: int | None = None  # HTTP status of the provider's last rejection, if nothing succeeded since
         self.retry_at: int | None = None
 
     def told(self) -> list[RunEvent]:
-        """The events since the last call."""
+        """Return and clear the events since the last call."""
         events, self._events = self._events, []
         return events
 
@@ -67,7 +70,7 @@ class RunState:
         conversation_id: str | None = None,
         model: str | None = None,
     ) -> None:
-        """Later names replace earlier ones; what is not named stays."""
+        """Set IDs. Later values replace earlier ones; missing ones stay."""
         known = self.identity
         new = SessionIdentified(
             session_id=session_id or known.session_id,
@@ -83,13 +86,13 @@ class RunState:
         self._events.append(TextEmitted(text, is_part))
 
     def goes_well(self) -> None:
-        """The provider has answered: what it refused before is got over, unless that ended the run."""
+        """The provider has responded, so its earlier rejections are recovered from, unless one ended the run."""
         self.status = None
         if not self.is_error:
             self.complaint = self.failure = None
 
     def call_tool(self, call_id: str | None, name: str | None, arguments: str) -> None:
-        """Each id once, whoever tells of it first. A call without an id or a name is none."""
+        """Count each tool call ID once. A call without an ID or a name is ignored."""
         if not call_id or not name or call_id in self._seen_calls:
             return
         self._seen_calls[call_id] = None
@@ -101,14 +104,14 @@ class RunState:
             self.tool_calls.append(call)
 
     def spend_step(self, step_id: str, step: UsageReported) -> None:
-        """What one step has cost so far; told again, the later figures count."""
+        """Set the cost of one step; a later report of the same step replaces the earlier one."""
         before = self._steps.get(step_id, UsageReported())
         self._steps[step_id] = step
         _forget_oldest(self._steps)
         self._tell_spent(_sum(self.spent, step, before))
 
     def spend_total(self, total: UsageReported) -> None:
-        """What the whole run has cost, by the program's own count. It replaces what was added up; gaps do not."""
+        """Set the run's total by the program's own count, which replaces the sum of steps; missing measures do not."""
         new = {key: value for key in UsageReported.__struct_fields__ if (value := getattr(total, key)) is not None}
         self._tell_spent(replace(self.spent, **new))
 
@@ -123,20 +126,20 @@ class RunState:
         self._events.append(notice)
 
     def complain(self, message: str, *, failure: RunFailure | None = None, status: int | None = None) -> None:
-        """An error that was told; the last one is kept."""
+        """Record an error; the last one is kept."""
         self.complaint = clipped(message, LONGEST_MESSAGE)
         self.failure = failure or self.failure
         self.status = status if status is not None else self.status
         self._events.append(ErrorReported(self.complaint))
 
     def conclude(self, result: str | ClippedText | None, *, is_error: bool) -> None:
-        """The record that ends a run; if there are several, the last one counts."""
+        """Record the end of the run; the last such record counts."""
         self.is_concluded, self.is_error = True, is_error
         if result is not None:
             self.result = result.text if isinstance(result, ClippedText) else clipped(result, self._longest_text)
 
     def gather(self) -> ClippedText:
-        """Room for a result that comes in pieces."""
+        """Return a bounded buffer for a result that arrives in parts."""
         return ClippedText(self._longest_text)
 
 
@@ -156,7 +159,7 @@ def _added(total: UsageReported, step: UsageReported, before: UsageReported, key
     return known if new is None else (known or 0) + new - (old or 0)
 
 
-# Whether a run succeeded, and if not, why. One rule for all programs, because exit codes alone lie.
+# Whether a run succeeded, and if not, why. All programs share one rule, because exit codes alone are unreliable.
 
 
 _LAST_WORDS = 2_000  # characters
@@ -164,16 +167,18 @@ _WAITING = (RunFailure.RATE_LIMITED, RunFailure.OVERLOADED)
 
 
 class ProcessExit(Struct, frozen=True, kw_only=True):
-    """What is known when the process is gone."""
+    """What is known after the process has exited."""
 
-    exit_code: int  # below zero: the signal that ended it
+    exit_code: int  # negative: the signal that ended it
     stderr: str = ""
     is_cut: bool = False  # the output ends in the middle of a line
-    stopped_for: RunFailure | None = None  # why ADE ended it, if it did
+    stopped_for: RunFailure | None = None  # why ADE stopped it, if it did
     stop_message: str = ""
 
 
 class RunVerdict(Struct, frozen=True, kw_only=True):
+    """Why a run failed, and when to retry it."""
+
     failure: RunFailure
     message: str
     retry_after_ms: int | None = None
@@ -181,7 +186,7 @@ class RunVerdict(Struct, frozen=True, kw_only=True):
 
 
 def outcome_of_run(profile: Profile, facts: RunState, ending: ProcessExit) -> RunVerdict | None:
-    """None for success: exit code 0, and a record that says success without an error flag."""
+    """Return the verdict; None for success: exit code 0, and a success record without an error flag."""
     if ending.exit_code == 0 and facts.is_concluded and not facts.is_error:
         return None
     message = facts.complaint or _seen_from_outside(profile, facts, ending)
@@ -206,8 +211,8 @@ def outcome_of_run(profile: Profile, facts: RunState, ending: ProcessExit) -> Ru
 
 
 def _reading(profile: Profile, complaint: str, stderr: str) -> ErrorClassification:
-    """What the program complained of; without that, its last words on stderr. The model may be refused in either."""
-    if profile.protocol is ProtocolName.TEXT:  # an unknown program: only what its profile says
+    """Classify the program's error or, without one, the end of stderr. Either can contain the rejection of a model."""
+    if profile.protocol is ProtocolName.TEXT:  # an unknown program: only its profile's marks count
         return read_error(
             stderr, rate_limit_marks=profile.rate_limit_marks, model_marks=profile.model_marks, guess=False
         )
@@ -229,7 +234,7 @@ def _by_the_way_it_ended(profile: Profile, complaint: str | None, ending: Proces
 
 
 def _seen_from_outside(profile: Profile, facts: RunState, ending: ProcessExit) -> str:
-    """How it ended, and its last words on stderr: the agent itself has not said why."""
+    """Describe the exit and the end of stderr, because the agent has not reported a reason."""
     end = f"was ended by signal {-ending.exit_code}" if ending.exit_code < 0 else f"exited with code {ending.exit_code}"
     if profile.protocol is ProtocolName.TEXT:
         seen = f"the program {end}"
@@ -245,39 +250,41 @@ def _seen_from_outside(profile: Profile, facts: RunState, ending: ProcessExit) -
     return f"{seen}: {last_words}" if last_words else seen
 
 
-# How a run ended and all that is known about it, and what the queue makes of that.
+# The report of a run, and its translation to a task outcome.
 
 
 LONGEST_WAIT_MS = 7 * 86_400_000
 
 
 class RunEnding(StrEnum):
+    """How a run ended."""
+
     SUCCEEDED = auto()
     FAILED = auto()
-    DEFERRED = auto()  # the agent waits for somebody to allow a tool call; resume the session then
+    DEFERRED = auto()  # the agent waits for the approval of a tool call; then resume its session
 
 
 class RunReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Facts alone. Every text is bounded and every id safe to be given back on a command line."""
+    """The facts of a run. Every text is bounded, and every ID is safe on a command line."""
 
     exit_code: int
-    result: str | None = None  # also of a failed run, if it said anything
+    result: str | None = None  # set for a failed run too, if it printed anything
     failure: RunFailure | None = None
     error: str | None = None  # why it failed, for people
-    retry_after_ms: int | None = None  # the provider asks for at least this pause
-    retry_at: int | None = None  # or for nothing before this moment (ms since 1970)
+    retry_after_ms: int | None = None  # minimum pause that the provider requests
+    retry_at: int | None = None  # earliest time that the provider allows (ms since 1970)
     session_id: str | None = None
     agent_id: str | None = None
     conversation_id: str | None = None
     model: str | None = None
     spent: UsageReported = UsageReported()
-    duration_ms: int | None = None  # as the program tells it
+    duration_ms: int | None = None  # as the program reports it
     tool_calls: tuple[ToolCalled, ...] = ()  # the first ones, each once
     tool_call_count: int = 0
-    retries: int = 0  # how often the program tried again by itself
+    retries: int = 0  # retries by the program itself
     deferred: ToolCalled | None = None
-    stderr: str = ""  # its end
-    long_lines: int = 0  # lines that were too long to be read
+    stderr: str = ""  # the end of it
+    long_lines: int = 0  # lines that were too long to parse
 
     @property
     def ended(self) -> RunEnding:
@@ -287,14 +294,14 @@ class RunReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def wait_ms(report: RunReport, now: int) -> int | None:
-    """How long the provider wants to be left alone, at most a week."""
+    """Return the pause that the provider requests, capped at one week."""
     waits = [report.retry_after_ms, None if report.retry_at is None else max(report.retry_at - now, 0)]
     known = [wait for wait in waits if wait is not None]
     return min(max(known), LONGEST_WAIT_MS) if known else None
 
 
 def failed_outcome(report: RunReport, now: int) -> Failed:
-    """A failed run as the queue settles it."""
+    """Return the task outcome of a failed run."""
     if report.failure is None:
         raise ValueError("only a failed run has a failure")
     policy = RUN_FAILURES[report.failure]
@@ -318,5 +325,5 @@ _RESUMABLE = ("session_id", "agent_id", "conversation_id")
 
 
 def _class_name(failure: RunFailure) -> str:
-    """As other errors are named: OutputCut, RateLimited."""
+    """Return a name in the style of error classes: OutputCut, RateLimited."""
     return "Agent" + "".join(part.capitalize() for part in failure.value.split("_"))

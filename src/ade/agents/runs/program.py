@@ -1,4 +1,6 @@
-"""One program of an agent, started and read to its end. Nothing is decided here about what comes after."""
+"""One execution of an agent program: start it, read its output, and stop it at a budget limit. Retries are decided
+elsewhere.
+"""
 
 import asyncio
 import os
@@ -24,27 +26,27 @@ from ade.agents.runs.outcome import RunReport
 from ade.agents.runs.progress import LiveOutput, LiveProgress
 from ade.agents.runs.spec import DirectoryPolicy, ProcessLimits
 
-_KEPT_BYTES = 1024  # of each stream by the process part: the reader keeps what is needed
+_KEPT_BYTES = 1024  # of each stream by `run_process`; the reader keeps what is needed
 _MEGABYTE = 1024 * 1024
-# Nothing is imported from the agent's own folder (-P), or it could answer for itself.
-# A hook that dies is a no as well: only exit code 2 is one for all programs.
+# With -P nothing is imported from the agent's own directory; otherwise the agent could approve its own calls. A hook
+# that crashes denies the call too: exit code 2 is the only one that all programs treat as a denial.
 _HOOK = shlex.join([sys.executable, "-P", "-m", "ade.cli", "hook", "pre-tool-use"]) + " || exit 2"
 
 
 class ProgramEnvironment(Struct, frozen=True, kw_only=True):
-    """Where and under what limits a program runs."""
+    """Working directory, variables, and limits of a program."""
 
     directory: Path
     care: DirectoryPolicy
-    environment: Mapping[str, str] = {}  # what the task asks for
-    added: Mapping[str, str] = {}  # what ADE itself tells the program
+    environment: Mapping[str, str] = {}  # requested by the task
+    added: Mapping[str, str] = {}  # set by ADE
     budgets: Mapping[str, Budget] = {}
-    line: HookServer  # where hooks of the agent ask
-    silence_s: float | None = None  # a worker that is stopped for so long has its programs ended
+    line: HookServer  # the server for the agent's hooks
+    silence_s: float | None = None  # a worker that is suspended for this long has its programs killed
 
 
 class Program:
-    """Reads one run of a program as it goes on: into lines, progress and files, and at the end into a report."""
+    """Runs one program, and turns its output into lines, progress, files, and a final report."""
 
     def __init__(self, profile: Profile, lines: LiveOutput, progress: LiveProgress, transcript: Transcript) -> None:
         self._profile = profile
@@ -55,7 +57,9 @@ class Program:
         self._excess: BudgetExcess | None = None
 
     async def run(self, assignment: RunAssignment, setting: ProgramEnvironment) -> RunReport:
-        """Raises ProgramNotStarted, InvalidArguments, and whatever the desk raises; then nothing runs any more."""
+        """Return the report. Raises ProgramNotStarted, InvalidArguments, and errors of the run context; then no process
+        is left.
+        """
         spec = self._spec(assignment, setting)
         secrets = setting.line.secrets = secrets_in(spec.environment)
         reader = OutputReader(self._profile, secrets=secrets)
@@ -77,13 +81,13 @@ class Program:
         stopped_for, message = self._why(ended)
         events, report = reader.finish(_exit_code(ended), stopped_for=stopped_for, stop_message=message)
         await self._tell(events)
-        if stopped_for is None and setting.line.must_end.is_set():  # it was ended for the call, and for nothing else
+        if stopped_for is None and setting.line.must_end.is_set():  # it was stopped only because of the call
             asked = ToolCalled(id="hook", name=setting.line.asked.tool if setting.line.asked else "")
             return replace(report, failure=None, error=None, deferred=asked)
         return report
 
     async def _stop_when(self, must_end: asyncio.Event) -> None:
-        """A program that cannot wait in its session is ended, and goes on in it when people have agreed."""
+        """Stop a program that cannot wait in its session. It resumes once reviewers have approved the call."""
         await must_end.wait()
         self._stop.set()
 
@@ -104,7 +108,7 @@ class Program:
             environment={**environment, **setting.added, **setting.line.environment},
             stdin="" if command.stdin is None else command.stdin.decode("utf-8", "surrogateescape"),
             limits=ProcessLimits(
-                time_s=None,  # its task has the time-out
+                time_s=None,  # the task has the timeout
                 memory_bytes=memory,
                 kept_bytes=_KEPT_BYTES,
                 silence_s=setting.silence_s,
@@ -112,7 +116,7 @@ class Program:
         )
 
     def _look_at_budgets(self, budgets: Mapping[str, Budget], reader: OutputReader) -> None:
-        """A run that is done is not stopped any more: what it cost is spent, and its result is worth something."""
+        """Stop at a budget limit, unless the run is concluded: its cost is spent, and its result is useful."""
         if self._excess is None and not reader.is_concluded:
             self._excess = excess_of(budgets, self._progress.own(reader.spent))
             if self._excess is not None:

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on: lines for people, and how far it has come. Bounded, however much it prints."""
+"""Live output lines, progress, and event log entries of a run in progress, all bounded in size."""
 
 import asyncio
 from collections import deque
@@ -32,16 +32,16 @@ from ade.stores.ports import Stores
 from ade.tasks.outcomes import RunFailed
 
 MOST_LINES = 5_000
-MOST_ERROR_LINES = 1_000  # what a program complains of must not take the room of what the agent says
+MOST_ERROR_LINES = 1_000  # so that a program's errors cannot use up the space for the agent's text
 MOST_CHARACTERS = 2_000_000
 _LONGEST_LINE = 4_000
 _LONGEST_SHOWN = 300
 _LAST_LINES = 20
-_PROGRESS_S = 1.0  # how often progress is kept; who it is, at once
+_PROGRESS_S = 1.0  # interval between stored updates; IDs are stored immediately
 
 
 class _OutputQuota:
-    """How much of a stream is still kept. After it is used up the newest lines are remembered for the end."""
+    """The remaining space for a stream. Once it is used up, the newest lines are kept for the end."""
 
     def __init__(self, lines: int) -> None:
         self._lines = lines
@@ -64,13 +64,15 @@ class _OutputQuota:
 
 
 class LiveOutput:
-    """Lines of one run for its task's output. Where one is left out first a mark says so, and at the end how many."""
+    """Writes the lines of a run to its task's output. The first omission is marked, and their number is added at the
+    end.
+    """
 
     def __init__(self, desk: RunContext) -> None:
         self._desk = desk
         self._rooms = {"stdout": _OutputQuota(MOST_LINES), "stderr": _OutputQuota(MOST_ERROR_LINES)}
         self._stderr = LineSplitter(_LONGEST_LINE)
-        self._part = ""  # of a line that comes word by word
+        self._part = ""  # an incomplete line that arrives in parts
 
     async def show(self, event: RunEvent) -> None:
         if isinstance(event, TextEmitted) and event.is_part:
@@ -91,6 +93,7 @@ class LiveOutput:
             await self._line(line.text, "stderr")
 
     async def end(self) -> None:
+        """Write incomplete lines, and the newest ones that did not fit."""
         await self._end_part()
         rest = self._stderr.rest()
         if rest is not None:
@@ -115,7 +118,7 @@ class LiveOutput:
 
 
 class LiveProgress:
-    """The progress of one attempt, kept with its task: at once when it is known who runs, else about every second."""
+    """Stores the progress of one attempt with its task: IDs immediately, other updates about once per second."""
 
     def __init__(self, desk: RunContext, profile: Profile, begun: AgentProgress) -> None:
         self._desk = desk
@@ -123,15 +126,16 @@ class LiveProgress:
         self._kept: AgentProgress | None = None
         self._next_at = 0.0
         self.now = begun
-        self.is_identified = False  # the program that runs now has said who it is
-        self.tokens_before = 0  # that its session had taken before, if it counts those too
+        self.is_identified = False  # whether the current program has reported its IDs
+        self.tokens_before = 0  # used by the session before, if its program counts whole sessions
 
     def own(self, spent: UsageReported) -> UsageReported:
-        """What the program that runs now has spent by itself."""
+        """Return what the current program itself has spent."""
         tokens = None if spent.tokens is None else max(spent.tokens - self.tokens_before, 0)
         return replace(spent, tokens=tokens)
 
     async def take_in(self, event: RunEvent) -> None:
+        """Update the progress from an event."""
         match event:
             case SessionIdentified():
                 self._identify(event)
@@ -149,7 +153,7 @@ class LiveProgress:
             await self.keep()
 
     def _identify(self, event: SessionIdentified) -> None:
-        """Ids go back on a command line: one that could be taken for a flag is none."""
+        """IDs are passed on a command line later, so one that could be parsed as a flag is dropped."""
         self.is_identified = True
         known = {name: getattr(event, name) for name in SessionIdentified.__struct_fields__}
         safe = {name: value for name, value in known.items() if value is not None and SAFE_ID.fullmatch(value)}
@@ -157,6 +161,7 @@ class LiveProgress:
         self.now = replace(now, url=url_of(self._profile, now))
 
     async def keep(self) -> None:
+        """Store the progress if it has changed."""
         if self.now == self._kept:
             return
         self._kept = self.now
@@ -165,7 +170,7 @@ class LiveProgress:
 
 
 def _shown(event: RunEvent) -> str | None:
-    """An event as a line for people; None for what is no news to them."""
+    """Return an event as a line for people; None if there is nothing to show."""
     match event:
         case TextEmitted(text):
             return text
@@ -178,14 +183,14 @@ def _shown(event: RunEvent) -> str | None:
     return None
 
 
-# What the event log hears of a run: who runs, and at its end what it took.
+# Event log entries of a run: its identity, and its usage at the end.
 
 
 log = Log("ade.agents")
 
 
 class LoggedRunContext:
-    """A desk that also tells the event log. `outcome` stays None if the run is cut short."""
+    """A `RunContext` that also writes to the event log. `outcome` stays None if the run is interrupted."""
 
     def __init__(self, stores: Stores, order: AgentRunSpec, desk: RunContext, actor: str) -> None:
         self._stores = stores
@@ -209,7 +214,7 @@ class LoggedRunContext:
             await self._enter(partial(runs_model.ended, self._progress, self.outcome))
 
     async def _enter(self, event: Callable[..., Event]) -> None:
-        """Never the run's trouble: what it came to is told by its task."""
+        """Write an event. Errors never fail the run, because its task records the outcome."""
         order, at = self._order, self._stores.clock.now()
         made = event(task_id=order.task_id, run_id=order.run_id, at=at, actor=self._actor)
         try:
@@ -222,7 +227,7 @@ class LoggedRunContext:
 async def run_events(
     stores: Stores, order: AgentRunSpec, desk: RunContext, *, actor: str
 ) -> AsyncIterator[LoggedRunContext]:
-    """As long as the run lasts; whoever runs it sets the outcome."""
+    """Log events while the block runs; the caller sets the outcome."""
     run = LoggedRunContext(stores, order, desk, actor)
     try:
         yield run

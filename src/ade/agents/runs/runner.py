@@ -1,4 +1,4 @@
-"""One attempt of a run: it goes on where an earlier one ended, within its budgets, and asks before dangerous tools."""
+"""One attempt of an agent run: resumes earlier attempts, enforces budgets, and requests approval for tool calls."""
 
 import asyncio
 import time
@@ -36,7 +36,7 @@ from ade.failures import FailureKind, TaskError
 from ade.logs import Log
 from ade.tasks.outcomes import Failed, RunFailed
 
-# How an attempt goes on from an earlier one, and what is left of what was spent. No I/O.
+# Resuming an earlier attempt, and the remaining budget. No I/O.
 
 
 _AGREED = (
@@ -46,7 +46,7 @@ _AGREED = (
 
 
 def started_progress(profile: Profile, order: AgentRunSpec, transcript: Transcript) -> AgentProgress:
-    """An attempt goes on in the session of the one before it, and what that has spent counts."""
+    """Return the initial progress: in the session of the earlier attempt, whose cost counts."""
     new = AgentProgress(
         subagent_type=profile.name, output_file=str(transcript.path), session_tokens=order.session_tokens
     )
@@ -65,6 +65,7 @@ def started_progress(profile: Profile, order: AgentRunSpec, transcript: Transcri
 
 
 def first_assignment(profile: Profile, order: AgentRunSpec) -> RunAssignment:
+    """Return the assignment of the first program, which resumes the earlier attempt if there is one."""
     before, asked = order.earlier, order.assignment
     if before is None:
         return asked
@@ -76,12 +77,12 @@ def first_assignment(profile: Profile, order: AgentRunSpec) -> RunAssignment:
 
 
 def resumed_assignment(profile: Profile, assignment: RunAssignment) -> RunAssignment:
-    """The prompt was said already: a program that waits in its session needs none, another must be told to go on."""
+    """Replace the prompt, which was already sent: empty for a program that waits in its session, else to continue."""
     return replace(assignment, prompt="" if profile.can_defer else _AGREED)
 
 
 def resumed(assignment: RunAssignment, known: AgentProgress) -> RunAssignment:
-    """The same in the session that is known; where none is, in the one that was asked for."""
+    """Return the assignment in the known session or, if there is none, in the requested one."""
     if known.session_id is None and known.conversation_id is None and known.agent_id is None:
         return assignment
     return replace(
@@ -93,7 +94,7 @@ def resumed(assignment: RunAssignment, known: AgentProgress) -> RunAssignment:
 
 
 def as_printed(call: ToolCalled) -> ReviewableToolCall:
-    """A call that no hook was asked about. What cannot be read is shown as it is; no rule takes it for harmless."""
+    """Return a call that no hook has checked. Invalid arguments are shown verbatim, and match no rule as harmless."""
     try:
         found = msgspec.json.decode(call.arguments)
     except (msgspec.DecodeError, RecursionError):
@@ -103,6 +104,7 @@ def as_printed(call: ToolCalled) -> ReviewableToolCall:
 
 
 def difference(all_of_it: UsageReported, before: UsageReported) -> UsageReported:
+    """Return the usage since an earlier one."""
     left = {}
     for name in ("tokens", "cost_usd", "turns"):
         value = getattr(all_of_it, name)
@@ -111,7 +113,7 @@ def difference(all_of_it: UsageReported, before: UsageReported) -> UsageReported
 
 
 def without_capture(profile: Profile, budget: Budget) -> list[str]:
-    """What to say of limits that cannot be kept, because the program does not tell the measure."""
+    """Return notes about limits that cannot be enforced, because the program does not report the measure."""
     told = TELLS.get(profile.protocol, frozenset())
     asked = [measure for measure in BudgetMeasure if getattr(budget, measure.value) is not None]
     return [
@@ -121,15 +123,15 @@ def without_capture(profile: Profile, budget: Budget) -> list[str]:
     ]
 
 
-_MOST_PROGRAMS = 100  # starts within one run: every tool call that is allowed afterwards takes one
-_PURSE_S = 5.0  # how often it is looked what the author's other runs have spent
+_MOST_PROGRAMS = 100  # program starts per run; every tool call that is approved later needs one
+_PURSE_S = 5.0  # interval for reading what the author's other runs have spent
 _ASKS_AGAIN = "it asks for the tool call that people have agreed to again and again, and does not make it"
 TASK, AUTHOR = "task", "author"
 log = Log("ade.agents")
 
 
 class AgentRunAttempt:
-    """One attempt: usually one program; one more after a model that is not to be had, and after allowed tool calls."""
+    """One attempt: usually one program, plus one after an unavailable model and one after each approved tool call."""
 
     def __init__(
         self, profile: Profile, places: RunFiles, order: AgentRunSpec, desk: RunContext, purse: SpendingBudget | None
@@ -143,13 +145,14 @@ class AgentRunAttempt:
         self._lines = LiveOutput(desk)
         self.transcript: Transcript = places.transcript(order.task_id, order.attempt, order.run_id)
         self._progress = LiveProgress(desk, profile, started_progress(profile, order, self.transcript))
-        self._before = self._progress.now.earlier  # what was spent before this attempt
+        self._before = self._progress.now.earlier  # spent before this attempt
         self._author_left: Budget | None = None  # what other runs have left of the author's budget
-        self._budgets: dict[str, Budget] = {}  # for the program that runs now
+        self._budgets: dict[str, Budget] = {}  # of the current program
         self._asked: ReviewableToolCall | None = None  # the call that the last program was not allowed to make
-        self._agreed: ReviewableToolCall | None = None  # the one that people had agreed to when it was asked for
+        self._agreed: ReviewableToolCall | None = None  # the call that was approved when it was requested
 
     async def perform(self) -> RunReport:
+        """Run programs until the attempt is done, and return the last report."""
         self.transcript.start(self._order.description, self._profile.name)
         for line in without_capture(self._profile, self._order.budget):
             await self._lines.say(line)
@@ -199,11 +202,11 @@ class AgentRunAttempt:
         self._asked = line.asked
         now = self._progress.now
         if report.failure is not None and not self._progress.is_identified:
-            # The session may be gone: the next attempt begins where its order says, instead of failing once more.
+            # The session might be gone: the next attempt starts where its spec says, instead of failing again.
             now = replace(now, session_id=None, agent_id=None, conversation_id=None, is_deferred=False)
         if self._profile.counts_sessions:
             now = replace(now, session_tokens=report.spent.tokens or now.session_tokens)
-        # With a hook it is known when the call is made; until then the next attempt must be told of it again.
+        # With a hook, ADE knows when the call is made. Until then, the next attempt must be told about it again.
         is_deferred = now.is_deferred and report.failure is not None and self._profile.is_guarded
         self._progress.now = replace(
             now,
@@ -217,13 +220,13 @@ class AgentRunAttempt:
         return report
 
     def _share_out(self) -> None:
-        """Each program has what is left, of the task's budget and of its author's."""
+        """Give the next program what is left of the budgets of the task and of its author."""
         self._budgets[TASK] = left_of(self._order.budget, self._progress.now.earlier)
         if self._author_left is not None:
             self._budgets[AUTHOR] = left_of(self._author_left, self._spent())
 
     async def _has_gone_on(self) -> None:
-        """The call that people agreed to is made now; whoever goes on after this must not make it once more."""
+        """The approved call is made now; later attempts must not repeat it."""
         if self._progress.now.is_deferred:
             self._progress.now = replace(self._progress.now, is_deferred=False)
             await self._progress.keep()
@@ -234,14 +237,14 @@ class AgentRunAttempt:
         return fallback_of(self._profile, assignment, report, parent_model=self._order.parent_model)
 
     async def _ask_for(self, call: ReviewableToolCall) -> None:
-        """Returns if the agent may use the tool; else the run ends here, and another goes on in the session."""
+        """Return if the tool call is allowed; otherwise the run ends here, and a later one resumes the session."""
         self._progress.now = replace(self._progress.now, is_deferred=True)
         await self._progress.keep()
         await self._desk.guard(call.tool, call.arguments, shown=call.shown)
         self._agreed = call
 
     def _limited(self, assignment: RunAssignment) -> RunAssignment:
-        """What is left is also told to programs that can limit themselves."""
+        """Pass what is left to programs that can limit themselves."""
         tight = tightest(*self._budgets.values(), Budget(turns=assignment.max_turns))
         return replace(assignment, max_turns=tight.turns, max_cost_usd=tight.cost_usd)
 
@@ -264,20 +267,20 @@ class AgentRunAttempt:
         )
 
     async def _watch_purse(self) -> None:
-        """The author may have other runs, which spend of the same budget."""
+        """Reread the author's budget regularly, because the author's other runs share it."""
         while self._purse is not None and self._order.author is not None:
             await asyncio.sleep(_PURSE_S)
             try:
                 await self._enter()
                 await self._look_into_purse()
-            except AdeError as error:  # the next look may succeed
+            except AdeError as error:  # the next read might succeed
                 log.warning("agent.purse_not_read", task_id=self._order.task_id, error=str(error))
 
     async def _look_into_purse(self) -> None:
         if self._purse is None or self._order.author is None:
             return
         self._author_left = await self._purse.budget_of(self._order.author, self._order.run_id)
-        if self._author_left is not None and AUTHOR in self._budgets:  # a program is at it
+        if self._author_left is not None and AUTHOR in self._budgets:  # a program is running
             done = difference(self._progress.now.earlier, self._before)
             self._budgets[AUTHOR] = left_of(self._author_left, done)
 
@@ -286,7 +289,7 @@ class AgentRunAttempt:
             await self._purse.enter(self._order.author, self._order.run_id, self._spent())
 
     def _spent(self) -> UsageReported:
-        """By this attempt, as far as is known."""
+        """Return what this attempt has spent, as far as known."""
         now = self._progress.now
         running = UsageReported(tokens=now.tokens, cost_usd=now.cost_usd, turns=now.turns)
         return difference(together(now.earlier, running), self._before)
@@ -295,10 +298,11 @@ class AgentRunAttempt:
         try:
             await self._enter()
             await self._lines.end()
-        except AdeError as error:  # the run is told of already, or is somebody else's by now
+        except AdeError as error:  # the outcome is already recorded, or another worker has the run by now
             log.warning("agent.not_told", task_id=self._order.task_id, error=str(error))
 
     def result(self, report: RunReport) -> AgentResult:
+        """Return the task result of a successful report."""
         known = self._progress.now
         return AgentResult(
             report=report.result or "",
@@ -319,7 +323,7 @@ class AgentRunAttempt:
         )
 
 
-# Providers that asked to be left alone: until then no program is started that would only hear the same again.
+# Provider backoff: during a requested pause no program is started, because it would fail in the same way.
 
 
 _LONGEST_BY_WORDS_MS = 600_000
@@ -327,14 +331,14 @@ _WAITING = (RunFailure.RATE_LIMITED, RunFailure.OVERLOADED)
 
 
 class RateLimitBackoff:
-    """For all runs of one profile in this process. `now` tells the time in ms."""
+    """The pause of one profile's provider, for all runs in this process. `now` returns the time in ms."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
         self._until = 0
 
     def heard(self, report: RunReport) -> None:
-        """A moment that is named holds for all. A pause may be this run's alone, so others keep it for a while only."""
+        """Record a pause. A stated time applies to all runs; a duration might concern only this run: it is capped."""
         if report.failure in _WAITING:
             wait = wait_ms(report, self._now()) or 0
             limit = wait if report.retry_at is not None else _LONGEST_BY_WORDS_MS
@@ -344,14 +348,14 @@ class RateLimitBackoff:
         return max(self._until - self._now(), 0)
 
 
-# Runs of agents, from an order to a result or to what the queue makes of a failure.
+# From a run spec to a result or to a failed task outcome.
 
 
 _ENDED_EARLY = "the run was ended before the agent was done"
 
 
 class AgentRunner:
-    """Runs agents of one profile. `now` tells the time in ms."""
+    """Runs agents of one profile. `now` returns the time in ms."""
 
     def __init__(
         self, profile: Profile, places: RunFiles, *, now: Callable[[], int], purse: SpendingBudget | None = None
@@ -363,7 +367,7 @@ class AgentRunner:
         self._cooling = RateLimitBackoff(now)
 
     async def run(self, order: AgentRunSpec, desk: RunContext) -> AgentResult:
-        """The result. Raises RunFailed with what the queue makes of a failure; a held run or a cancellation passes."""
+        """Return the result. Raises RunFailed with the task outcome; holds and cancellations propagate."""
         if wait := self._cooling.left_ms():
             message = f"the provider of {self.profile.name} asked for a pause of {wait / 1000:.0f} s more"
             raise RunFailed(Failed(_error(FailureKind.RATE_LIMITED, "AgentRateLimited", message), wait))

@@ -1,4 +1,4 @@
-"""What a run of an agent is asked to do, and whom it tells about it."""
+"""The specification of an agent run, the interfaces that it reports to, and its process limits."""
 
 from collections.abc import Mapping
 from enum import StrEnum, auto
@@ -15,81 +15,81 @@ from ade.tasks.outcomes import Leave
 
 
 class AgentRunSpec(Struct, frozen=True, kw_only=True):
-    """One run. `task_id` and `run_id` name its files; a task's earlier attempt left `earlier`."""
+    """One run. `task_id` and `run_id` name its files; `earlier` is the progress of the task's earlier attempt."""
 
     task_id: str
     run_id: str
     attempt: int
     assignment: RunAssignment
     description: str
-    directory: Path | None = None  # None: one of its own
-    workspace: str | None = None  # the name of its own directory, shared by all runs that name it; None: the task's id
+    directory: Path | None = None  # None: a directory of its own
+    workspace: str | None = None  # name of its own directory, shared by runs that name it; None: the task ID
     environment: Mapping[str, str] = {}
     budget: Budget = Budget()
     author: str | None = None
-    trace: str | None = None  # where it stands in a trace; its program is told
-    lease_s: float | None = None  # of its task: a worker that is stopped for longer has lost it
-    session_tokens: int | None = None  # what the session had taken before, where its program counts that
-    parent_model: str | None = None  # taken if the model is not to be had and the profile names no other
+    trace: str | None = None  # trace context, passed to the program
+    lease_s: float | None = None  # of its task: a worker that is suspended for longer has lost it
+    session_tokens: int | None = None  # used by the session before, if its program counts that
+    parent_model: str | None = None  # used if the model is unavailable and the profile names no other
     earlier: AgentProgress | None = None
 
 
 class RunContext(Protocol):
-    """Whoever the run belongs to: a task's context, or a tool that runs an agent without a queue."""
+    """The owner of a run: a task's context, or a tool that runs an agent without the queue."""
 
     async def say(self, text: str, stream: str) -> None:
-        """Keep a line of output."""
+        """Store a line of output."""
 
     async def progress(self, progress: AgentProgress) -> None:
-        """Keep how far it has come. Raises if the run is no longer wanted."""
+        """Store the progress. Raises if the run is no longer wanted."""
 
     async def guard(self, tool: str, arguments: dict[str, Any], /, *, shown: dict[str, Any] | None = None) -> None:
-        """Return if the agent may use the tool like this; otherwise raise what ends the run.
+        """Return if the tool call is allowed; otherwise raise the exception that ends the run.
 
-        Rules look at the arguments; people are shown, and agree to, what is `shown`.
+        Rules check the arguments; reviewers see and approve `shown`.
         """
 
     async def allows(self, tool: str, arguments: dict[str, Any], /, *, shown: dict[str, Any] | None = None) -> Leave:
-        """Whether it may by now, without asking anybody. Raises Denied."""
+        """Return whether the call is allowed by now, without requesting approval. Raises Denied."""
 
 
 class SpendingBudget(Protocol):
-    """What authors may spend. Both may be asked often."""
+    """The spending limits of authors. Both methods are called often."""
 
     async def budget_of(self, author: str, run_id: str) -> Budget | None:
-        """What is left for this run of its author's budget; None if he has none."""
+        """Return what is left of the author's budget for this run; None if there is no limit."""
 
     async def enter(self, author: str, run_id: str, spent: UsageReported) -> None:
-        """The run has spent this by now, in all."""
+        """Record the run's total spending so far."""
 
 
-# How far a run may go, and where it works.
+# Limits and working directory.
 
 
 class ProcessLimits(Struct, frozen=True, kw_only=True):
-    """The memory is that of all processes of the run together, as it is in use and with what they share counted once.
+    """Limits of a run's processes. The memory limit covers all of them together, with shared pages counted once.
 
-    It is looked at five times a second. The limits of the kernel (RLIMIT_AS) do not serve: they count what is reserved,
-    which JavaScript engines do by the gigabyte, and they count each process for itself.
+    It is checked five times per second. Kernel limits (RLIMIT_AS) are unsuitable: they count reserved memory, of which
+    JavaScript engines reserve gigabytes, and they apply to each process separately.
     """
 
     time_s: float | None = 3600.0
     memory_bytes: int | None = None
     grace_s: float = 5.0  # between SIGTERM and SIGKILL
-    silence_s: float | None = None  # a process that is stopped for so long has its programs ended
+    silence_s: float | None = None  # a process that is suspended for this long has its programs killed
     kept_bytes: int = 64 * 1024  # of each output stream
-    line_bytes: int = 4 * 1024 * 1024  # the longest line that is given whole
+    line_bytes: int = 4 * 1024 * 1024  # longer lines are cut
 
 
 class DirectoryPolicy(StrEnum):
-    """Of a run's working directory."""
+    """Whether a run's working directory must exist."""
 
-    EXISTING = auto()  # it is there
-    KEPT = auto()  # made if need be, with its parents
+    EXISTING = auto()  # must exist
+    KEPT = auto()  # created if needed, with its parents
 
 
 def make_directory(directory: Path, care: DirectoryPolicy) -> None:
-    """Blocks. Raises ProgramNotStarted if there can be none."""
+    """Create the directory if the policy says so. Blocks. Raises ProgramNotStarted if it cannot exist."""
     if care is DirectoryPolicy.EXISTING:
         return
     try:
