@@ -1,9 +1,10 @@
-"""Access tokens. Their secret is answered once, when they are made, and is kept nowhere.
+"""HTTP operations on accounts and access tokens, with the forms of their requests.
 
-Admins make tokens for programs. What only people may do (vote, administer, break the glass) no token of another person
-can be made for: nobody shall approve in the name of others. Nor is one made for what its maker may not do. A person
-makes tokens of his own with `create_own_token`, in a session whose password was given just now: a token that got into
-wrong hands makes no further ones.
+The secret of a token is returned once, when it is created, and is not stored. Admins create tokens for service
+accounts. The permissions of people (vote, administer, break-glass) are not available for tokens of another person, so
+that no one can approve in the name of others. Nor can a token have permissions that its creator lacks. People create
+their own tokens with `create_own_token`, in a session with a recent password check: a stolen token cannot create
+others.
 """
 
 from typing import Annotated
@@ -36,7 +37,7 @@ from ade.server.registry import operation
 from ade.server.request_types import NEW_PASSWORD, Account, Form, PageSize, Password, RoleName, Secret, SecretForm
 from ade.server.routing import AuthLevel, ETagUse, RouteAccess, TrafficClass
 
-# What is said about accounts, access tokens and login sessions.
+# Request forms.
 
 
 Roles = Annotated[list[Annotated[RoleName, Meta(min_length=1, max_length=100)]], Meta(max_length=50)]
@@ -48,6 +49,8 @@ _USUAL_S = 90 * 86_400.0
 
 
 class ListUsers(Form):
+    """Filter and page of the accounts."""
+
     is_active: bool | None = None
     is_human: bool | None = None
     role: Annotated[str, Meta(max_length=100)] | None = None
@@ -56,22 +59,22 @@ class ListUsers(Form):
 
 
 class NewUser(SecretForm, kw_only=True):
-    """Its name is for good. Roles that give no permission are marks that review rules can ask for."""
+    """A new account. Its name is permanent. Roles without permissions are labels that review rules can require."""
 
     id: Account
     display_name: _Shown = ""
     roles: Roles = field(default_factory=list)
     person: _Other = ""  # another account of the same human: the two count once
-    is_human: bool = True  # programs never vote, and have tokens and an owner
+    is_human: bool = True  # service accounts never vote; they have tokens and an owner
     owner: _Other = ""
     password: Annotated[Password, NEW_PASSWORD] | None = None
 
 
 class ChangeUser(Form):
-    """What is not said stays."""
+    """Changes of an account; omitted fields stay as they are."""
 
     display_name: _Shown | None = None
-    roles: Roles | None = None  # all of them
+    roles: Roles | None = None  # replaces all roles
     more_roles: Roles = field(default_factory=list)
     fewer_roles: Roles = field(default_factory=list)
     person: _Other | None = None
@@ -80,25 +83,31 @@ class ChangeUser(Form):
 
 
 class SetPassword(SecretForm):
-    """One of the two. All sessions of the account end."""
+    """A new password, or its removal. All sessions of the account end."""
 
     password: Annotated[Password, NEW_PASSWORD] | None = None
-    remove: bool = False  # nobody can sign in with a password any more
+    remove: bool = False  # signing in with a password is no longer possible
 
 
 class ListTokens(Form):
+    """Filter and page of the access tokens."""
+
     account: Account | None = None
     cursor: str | None = None
     limit: PageSize = 50
 
 
 class NewOwnToken(Form):
-    scopes: frozenset[Permission] | None = None  # of what the account may do; otherwise all of that
-    seconds: _TokenSeconds = _USUAL_S  # how long it is good for
+    """A new token of the caller's own account."""
+
+    scopes: frozenset[Permission] | None = None  # default: all permissions of the account
+    seconds: _TokenSeconds = _USUAL_S  # how long it is valid
     label: _Label = ""  # what it is for
 
 
 class NewToken(Form, kw_only=True):
+    """A new token, created by an admin."""
+
     account: Account
     scopes: frozenset[Permission] | None = None
     seconds: _TokenSeconds = _USUAL_S
@@ -106,27 +115,37 @@ class NewToken(Form, kw_only=True):
 
 
 class ListSessions(Form):
+    """Filter and page of the login sessions."""
+
     account: Account | None = None
     cursor: str | None = None
     limit: PageSize = 50
 
 
 class SignIn(SecretForm, kw_only=True):
+    """Account name and password."""
+
     name: Account
     password: Password
 
 
 class UseLoginLink(SecretForm, kw_only=True):
-    secret: Secret  # what stands behind # in the link
+    """The secret of a one-time login link."""
+
+    secret: Secret  # the part of the link after #
 
 
 class ConfirmSession(SecretForm, kw_only=True):
+    """The password of the account, given again."""
+
     password: Password
 
 
 class ChangeOwnPassword(SecretForm, kw_only=True):
+    """The new password, and the old one if there is one."""
+
     new: Annotated[Password, NEW_PASSWORD]
-    old: Password | None = None  # not asked of who comes from a login link and has none yet
+    old: Password | None = None  # not needed after a login link, if there is none yet
 
 
 @operation("GET /tokens", permission=Permission.READ, others=Permission.ADMINISTER)
@@ -157,10 +176,10 @@ async def create_token(services: Services, request: RequestContext, body: NewTok
 
 
 def requested_scopes(caller: Caller, user: User, wanted: frozenset[Permission] | None) -> frozenset[Permission]:
-    """What this caller may give. Raises NotPermitted and InvalidToken."""
+    """Return the scopes that this caller can give to a token of this user. Raises NotPermitted and InvalidToken."""
     possible = user.permissions - FOR_PEOPLE
     if user.id == caller.user.id:
-        possible = user.permissions & caller.permissions  # a token makes none that may do more than itself
+        possible = user.permissions & caller.permissions  # a token cannot create one with more permissions
     if wanted is None:
         check_granted(caller, user.id, possible)
         return possible
@@ -239,7 +258,7 @@ def _unknown(token_id: str) -> UnknownToken:
     return UnknownToken(f"no access token {token_id[:60]!r} exists", advice=UnknownToken.usual_advice)
 
 
-# Accounts of people and programs: made, changed and switched off by admins, never removed.
+# Accounts of people and programs: created, changed, and deactivated by admins, never deleted.
 
 
 @operation("GET /users", permission=Permission.READ)

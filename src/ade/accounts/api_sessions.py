@@ -1,6 +1,6 @@
-"""Login sessions: begun with a password or a link, confirmed, and ended. And who one is.
+"""HTTP operations on login sessions and on the caller's own account.
 
-The secret of a session never stands in an answer: the HTTP layer takes it out of `SignedIn` for the cookie.
+Responses never contain the secret of a session: the HTTP layer moves it from `SignedIn` to the cookie.
 """
 
 from collections.abc import Mapping
@@ -29,24 +29,25 @@ from ade.server.pagination import Page
 from ade.server.registry import operation
 from ade.server.routing import AuthLevel, RouteAccess, TrafficClass
 
-# Signing in as the settings say: how often a password or link can be tried, how long a session lasts, and when a
+# Sign-in settings: how often a password or link can be tried, how long a session lasts, and when a
 # caller last gave the password.
 
 
 def login_rates(services: Services) -> Mapping[RateClass, Rate]:
-    """Passwords are never tried without a limit: where the settings have none, the usual one holds."""
+    """Return the rate limits of sign-in. Attempts are always limited: without a setting, the default applies."""
     rate = read_rate(services.settings.http.login_rate) or RATES[RateClass.LOGIN]
     return {**RATES, RateClass.LOGIN: rate, RateClass.CONFIRM: rate}
 
 
 async def count_address(services: Services, request: RequestContext) -> None:
-    """One try from where the request comes from, whatever name it is for. Raises TooManyRequests."""
+    """Count one attempt from the address of the request, whatever the account. Raises TooManyRequests."""
     if request.address:
         place = f"address {counted_address(request.address)}"  # no account has a space in its name
         await take(services.stores, place, RateClass.LOGIN, login_rates(services))
 
 
 def manner(services: Services, request: RequestContext) -> SignInConditions:
+    """Return the conditions of a sign-in, from the request and the settings."""
     http = services.settings.http
     return SignInConditions(
         ip=request.address,
@@ -57,9 +58,9 @@ def manner(services: Services, request: RequestContext) -> SignInConditions:
 
 
 async def confirmed_at(services: Services, request: RequestContext, password: str | None) -> int | None:
-    """When the caller last gave the password: now if it is passed here, else in the session. None: not yet.
+    """Return when the caller last gave the password: now if it is passed here, else in the session. None: not yet.
 
-    A token shows which account it belongs to, but not that the person is present. Raises NotAuthenticated and
+    A token identifies its account, but does not prove that the person is present. Raises NotAuthenticated and
     TooManyRequests.
     """
     if password is None:

@@ -1,8 +1,8 @@
-"""Who asks: found from a token or a session, and remembered for a moment so that a request costs no look at the store.
+"""Authentication of requests by token or session, cached briefly so that most requests do not read the store.
 
-How it is used: one `CallerCache` for each event loop, and for each request
-`caller = await authenticate(stores, credentials, cache)`. None means that nothing was sent; what was sent and is not
-good raises. Without authentication (`http.auth = "off"`) the caller is `await local_caller(stores)`, once at the start.
+Usage: one `CallerCache` for each event loop, and for each request `caller = await authenticate(stores, credentials,
+cache)`. None means that no credentials were sent; invalid credentials raise. Without authentication (`http.auth =
+"off"`) the caller is `await local_caller(stores)`, once at startup.
 """
 
 import time
@@ -21,18 +21,18 @@ from ade.server.credentials import Credentials
 from ade.stores.ports import RULES, Stores
 from ade.stores.repository import SingleFlight
 
-# Objects of others: who may only act on his own is told that they do not exist, and the log tells of it.
+# Objects of others: a caller limited to its own objects gets "not found", and the attempt is logged.
 
 
-_TOLD = (10, 60_000)  # how often the log tells of one account
+_TOLD = (10, 60_000)  # events per account, and period in milliseconds
 
 
 async def require_own(
     stores: Stores, caller: Caller, author: str | None, missing: AdeError, *, operation: str, about: str
 ) -> None:
-    """Raise `missing`, the very error of an object that does not exist, unless this one is the caller's to act on.
+    """Raise `missing`, the same error as for an object that does not exist, unless this one belongs to the caller.
 
-    `about` is where it is, for the log.
+    `about` is the location of the object, for the log.
     """
     if author == caller.user.id or is_own(caller, author, await load_directory(stores)):
         return
@@ -41,33 +41,33 @@ async def require_own(
 
 
 async def log_foreign_access(stores: Stores, account: str, operation: str, about: str) -> None:
-    """Sparingly: somebody who tries out all ids is told of ten times a minute."""
+    """Log an attempt as an event, at most 10 times per minute and account: a caller might try out all IDs."""
     if await stores.documents.take_rate(f"foreign-told:{account}", *_TOLD):
         return
     await stores.documents.write([], [foreign_access_event(account, operation, about, now=stores.clock.now())])
 
 
-# Who was refused by a rate, and until when: nothing makes that time come earlier, so the store is not asked again
-# before. Whoever goes on asking all the same costs it nothing.
+# Exceeded rate limits, and until when. That time never becomes earlier, so the store is not asked before it, and
+# further requests cost it nothing.
 
 
 _MOST_RATE_MEMORY = 10_000
 
 
 class RateLimitCache:
-    """For one event loop."""
+    """A cache of exceeded rate limits, for one event loop."""
 
     def __init__(self, stores: Stores) -> None:
         self._clock = stores.clock
-        self._until: dict[str, int] = {}  # steady time
+        self._until: dict[str, int] = {}  # monotonic time
 
     def wait_ms(self, key: str) -> int:
-        """How long it still takes; 0: ask the store."""
+        """Return the remaining wait; 0: ask the store."""
         until = self._until.get(key)
         return 0 if until is None else max(until - self._clock.steady(), 0)
 
     def note(self, key: str, wait_ms: int) -> None:
-        """What the store has said; 0: it was let through."""
+        """Remember the wait that the store returned; 0: the request was allowed."""
         if not wait_ms:
             self._until.pop(key, None)
             return
@@ -77,10 +77,10 @@ class RateLimitCache:
         self._until[key] = self._clock.steady() + wait_ms
 
 
-REFUSALS = (30, 60_000)  # so many wrong tokens and sessions may come from one address, and then they are only counted
-TOLD_OF_ONE, TOLD_OF_ALL = (1, 60_000), (60, 60_000)  # how often the log tells of it
+REFUSALS = (30, 60_000)  # invalid credentials per address; more raise TooManyRequests and are not logged
+TOLD_OF_ONE, TOLD_OF_ALL = (1, 60_000), (60, 60_000)  # events per address, and in total
 WRONG = "the token or the session is not valid; sign in again, or use another token"
-_OLDEST_S = 1.0  # a hint may be lost, so what is older is looked at again
+_OLDEST_S = 1.0  # a wake-up can be lost, so older entries are read again
 _MOST = 10_000
 _LOCKS = 64
 _NOT_LOCAL = frozenset({Permission.VOTE, Permission.BREAK_GLASS})
@@ -88,29 +88,29 @@ _FOR_EVER = 1 << 53
 
 
 class _CachedCaller(Struct, frozen=True):
-    """`caller` is None for a secret that nobody has."""
+    """A cached lookup; `caller` is None for an unknown secret."""
 
     caller: Caller | None
     read_at: float
-    wakeups: int  # how many had been heard
+    wakeups: int  # the generation of wake-ups before the read
 
 
 class CallerCache:
-    """Whose secrets these are, for one event loop: not older than a second, and newer than any hint.
+    """Callers by secret, for one event loop: at most one second old, and newer than any wake-up.
 
-    A role that was taken away in this process, or a token that was revoked, counts from the next request on; in another
-    process as soon as its hint is heard, and after a second in any case.
+    A role or token that was revoked in this process is rejected from the next request on; in another process when its
+    wake-up arrives, and after one second at the latest.
     """
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
         self._known: dict[str, _CachedCaller] = {}
-        self.refused = RateLimitCache(stores)  # addresses that wrong secrets come from
-        self._reading = [SingleFlight() for _ in range(_LOCKS)]  # of many requests with one secret, one reads
+        self.refused = RateLimitCache(stores)  # addresses that sent invalid credentials
+        self._reading = [SingleFlight() for _ in range(_LOCKS)]  # of concurrent requests with one secret, one reads
         self._unfollow: Callable[[], None] | None = None
 
     async def find(self, credentials: Credentials) -> Caller | None:
-        """None for a secret that nobody has. Raises StoreUnavailable rather than answer from old memory."""
+        """Return the caller, or None for an unknown secret. Raises StoreUnavailable instead of using a stale entry."""
         token, session = credentials.token, credentials.session
         place = f"t{fingerprint(token)}" if token is not None else f"s{fingerprint(session or '')}"
         known = self._fresh(place)
@@ -120,6 +120,7 @@ class CallerCache:
         return known.caller
 
     def close(self) -> None:
+        """Stop following wake-ups."""
         if self._unfollow is not None:
             self._unfollow()
             self._unfollow = None
@@ -136,19 +137,19 @@ class CallerCache:
         return known
 
     async def _read(self, place: str, credentials: Credentials) -> _CachedCaller:
-        if self._unfollow is None:  # from the first time on somebody listens
+        if self._unfollow is None:  # subscribe on first use
             self._unfollow = self._stores.wakeups.follow(RULES, self._known.clear)
-        # Both are taken before the store answers: what changes meanwhile is looked at again.
+        # Taken before the read, so that a concurrent change invalidates the entry.
         wakeups, at = self._hints(), time.monotonic()
         found = _CachedCaller(await _looked_up(self._stores, credentials), at, wakeups)
         self._known.pop(place, None)
         while len(self._known) >= _MOST:
-            del self._known[next(iter(self._known))]  # the one that was read first
+            del self._known[next(iter(self._known))]  # the oldest entry
         self._known[place] = found
         return found
 
     def _hints(self) -> int:
-        """Asked for each time: it grows when a hint is heard, and not when this loop comes to it."""
+        """Read each time: it grows when a wake-up arrives, not when this loop processes it."""
         return self._stores.wakeups.generation(RULES)
 
 
@@ -162,10 +163,11 @@ async def _looked_up(stores: Stores, credentials: Credentials) -> Caller | None:
 
 
 async def authenticate(stores: Stores, credentials: Credentials, cache: CallerCache | None = None) -> Caller | None:
-    """None if nothing was sent. Raises NotAuthenticated, in the same words whatever is wrong, and TooManyRequests.
+    """Return the caller; None if no credentials were sent. Raises TooManyRequests, and NotAuthenticated with the same
+    message whatever is wrong.
 
-    A good secret is let in however many wrong ones came from the same address: they are too long to be guessed, and
-    nobody shall lock out whoever shares a proxy with him. The limit keeps the log and the store from being flooded.
+    A valid secret is accepted however many invalid ones came from the same address: secrets are too long to guess, and
+    a client must not lock out others behind the same proxy. The limit protects the log and the store from floods.
     """
     if credentials.token is None and credentials.session is None:
         return None
@@ -179,7 +181,8 @@ async def authenticate(stores: Stores, credentials: Credentials, cache: CallerCa
 
 
 async def _count_refusal(stores: Stores, credentials: Credentials, refused: RateLimitCache) -> None:
-    """Raises TooManyRequests. The log tells of one a minute for each address, and of sixty for all of them."""
+    """Count invalid credentials. Raises TooManyRequests. Logs one event per minute and address, and 60 per minute in
+    total."""
     address = counted_address(credentials.address)
     wait_ms = refused.wait_ms(address)
     if not wait_ms:
@@ -196,9 +199,9 @@ async def _count_refusal(stores: Stores, credentials: Credentials, refused: Rate
 
 
 async def local_caller(stores: Stores) -> Caller:
-    """Whoever asks where nobody is asked who he is: all that an admin may, but no vote and no broken glass.
+    """Return the caller without authentication: all permissions of an admin, except voting and break-glass.
 
-    It is as if through a token without these scopes, so that nothing which takes a login session is open to it.
+    It acts as through a token without these scopes, so operations that need a login session are not available.
     """
     user = await local_operator(stores)
     now = stores.clock.now()

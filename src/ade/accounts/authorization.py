@@ -1,4 +1,7 @@
-"""Who may give access: nobody gets, through the account of another, what he may not do himself."""
+"""Authorization: who can grant access, which objects belong to a caller, and the events of rejected access.
+
+A caller cannot gain, through another account, a permission that it lacks itself.
+"""
 
 from msgspec import structs
 
@@ -8,15 +11,15 @@ from ade.events.model import Event
 
 
 def check_grant(caller: Caller, user: User) -> None:
-    """Whether this caller may give somebody access to this account, as it is or is to be.
+    """Raise NotPermitted unless this caller can grant access to this account, as it is or will be.
 
-    What counts is what the account may do while it is active: it may be switched on later. Raises NotPermitted.
+    A deactivated account counts with the permissions it has when active: it can be activated later.
     """
     check_granted(caller, user.id, structs.replace(user, is_active=True).permissions)
 
 
 def check_granted(caller: Caller, account: str, given: frozenset[Permission]) -> None:
-    """The same for a part of what an account may do, such as a token is for. Raises NotPermitted."""
+    """The same for a part of an account's permissions, such as the scopes of a token. Raises NotPermitted."""
     missing = given - caller.permissions
     if missing:
         through = "" if caller.token is None else " through this token"
@@ -27,8 +30,10 @@ def check_granted(caller: Caller, account: str, given: frozenset[Permission]) ->
 
 
 def check_owner(caller: Caller, before: User, after: User) -> None:
-    """Whether this caller may say who answers for a program. Nobody approves what his own programs do, so that whoever
-    is its owner no more may vote on it: that is for who votes. Raises NotPermitted."""
+    """Raise NotPermitted unless this caller can change the owner of a service account.
+
+    Owners cannot approve what their service accounts do, but former owners can, so this requires the vote permission.
+    """
     if after.owner != before.owner and Permission.VOTE not in caller.permissions:
         through = "" if caller.token is None else " through this token"
         raise NotPermitted(
@@ -38,7 +43,7 @@ def check_owner(caller: Caller, before: User, after: User) -> None:
 
 
 def is_grant(before: User, after: User) -> bool:
-    """Whether a change of an account gives it something. Votes of one person count once, so that is something too."""
+    """Whether a change gives an account something. That includes its person, because votes of one person count once."""
     return (
         (after.is_active and not before.is_active)
         or bool(after.roles - before.roles)
@@ -47,21 +52,21 @@ def is_grant(before: User, after: User) -> bool:
     )
 
 
-# What is whose. A task is one's own if one is its author, or answers for the program that is: nothing else counts.
+# Ownership. A task belongs to its author, and to the owner of the service account that is its author.
 #
-# So neither the parent of a task, nor another account of the same human, nor having edited it makes it one's own;
-# whoever is to do more with the tasks of others gets the role for it.
+# The parent of a task, another account of the same human, or an edit do not count; acting on the tasks of others
+# requires a role.
 #
-# `check_access` answers OWN; then the operation loads the object and calls `check_own` of `ade.server.operations`,
-# which asks here, with the very error that it raises where the object does not exist.
+# If `check_access` returns OWN, the operation loads the object and calls `check_own` of `ade.server.operations`. That
+# calls `is_own`, and raises the same error as for an object that does not exist.
 
 
 def is_own(caller: Caller, author: str | None, directory: Directory) -> bool:
-    """Whether what this author has made is the caller's. What has no author is nobody's."""
+    """Whether objects of this author belong to the caller. Objects without an author belong to no one."""
     if not author:
         return False
     try:
-        account = normal_id(author)  # however it was spelled when the task was made
+        account = normal_id(author)  # in whatever spelling it was stored
     except InvalidAccount:
         return False
     if account == caller.user.id:
@@ -70,19 +75,20 @@ def is_own(caller: Caller, author: str | None, directory: Directory) -> bool:
     return known is not None and not known.is_human and known.owner == caller.user.id
 
 
-# What is told when somebody was not let in, or asked for what is not his.
+# Events of rejected access.
 
 
 ACCESS_REFUSED, FOREIGN_ASKED = "access.refused", "access.foreign"
 
 
 def access_refused(address: str, given: str, *, now: int) -> Event:
-    """A token or a session that is none. Of the secret nothing is told: it may be a good one with a slip in it."""
+    """Return the event of an invalid token or session. It contains nothing of the secret, which might be a valid one
+    with a typo."""
     payload: dict[str, object] = {"ip": address, "given": given}
     return Event(type=ACCESS_REFUSED, at=now, payload=payload)
 
 
 def foreign_access_event(account: str, operation: str, about: str, *, now: int) -> Event:
-    """Somebody known asked for an object of somebody else, and was told that there is none."""
+    """Return the event of a caller that requested another account's object and was told that it does not exist."""
     payload: dict[str, object] = {"account": account, "operation": operation, "about": about[:200]}
     return Event(type=FOREIGN_ASKED, at=now, actor=account, payload=payload)

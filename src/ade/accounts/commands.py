@@ -1,4 +1,4 @@
-"""`ade users`: accounts of people and programs, and what they may do."""
+"""The commands `ade users`, `ade tokens`, and `ade whoami`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -144,7 +144,7 @@ async def login_link(session: "Session", name: str) -> None:
         made = await api.create_login_link(normal_id(name))
     address = link_address(_base(session), made.secret)
     if session.out.as_json:
-        from ade.server.wire_format import members_of  # only for a document that has more than a record
+        from ade.server.wire_format import members_of  # needed only for this document
 
         session.out.document({**members_of(made), "url": address})
         return
@@ -154,7 +154,7 @@ async def login_link(session: "Session", name: str) -> None:
 
 
 def _base(session: "Session") -> str:
-    """Where the server is that takes the link: the one that was named, or the one that the settings would start."""
+    """Return the URL of the server that takes the link: the given one, or the one that the settings would start."""
     if session.server is not None:
         return session.server.url.rstrip("/")
     http = session.settings.http
@@ -190,7 +190,7 @@ def _print_user(session: "Session", user: UserView) -> None:
     session.out.line(f"{user.id}: {state}, {', '.join(sorted(user.roles)) or 'no roles'}")
 
 
-# `ade tokens`: how programs show whose they are.
+# `ade tokens`.
 
 
 TOKEN_COLUMNS = ("token", "account", "scopes", "ends", "last used", "label")
@@ -289,7 +289,7 @@ async def whoami(session: "Session") -> None:
 
 
 def _print_no_account(session: "Session", name: str) -> None:
-    """On a store of this machine no account is needed."""
+    """A local store needs no account."""
     if session.out.as_json:
         session.out.document({"account": name, "user": None})
         return

@@ -1,4 +1,4 @@
-"""Users: the accounts of people, and of programs that somebody answers for."""
+"""Records, rules, and errors of accounts: users, permissions, tokens, login sessions, login links, rate limits."""
 
 import re
 import unicodedata
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ade.errors import AdeError, NotPermitted
 
-# What people are told about accounts, tokens, sessions and delegations.
+# Errors of accounts, tokens, sessions, and delegations.
 
 
 class InvalidAccount(AdeError):
@@ -98,23 +98,25 @@ class TooManyRequests(AdeError):
         self.retry_after = retry_after
 
 
-# What somebody may do: permissions come from roles, and from nowhere else.
+# Permissions come from roles, and from nowhere else.
 
 
 class Permission(StrEnum):
+    """What an account can do."""
+
     __hash__ = str.__hash__  # an Enum's own is a Python function
 
-    READ = auto()  # look at tasks, events, locks, people
+    READ = auto()  # tasks, events, locks, accounts
     ENQUEUE = auto()
-    OPERATE = auto()  # cancel, replay, pause, limit, take locks away
+    OPERATE = auto()  # cancel, replay, pause, limit, release locks of others
     VOTE = auto()
-    ADMINISTER = auto()  # people, rules, settings
-    BREAK_GLASS = auto()  # let something run in an emergency, without the votes it needs
-    WORK = auto()  # claim tasks and finish them
+    ADMINISTER = auto()  # accounts, rules, settings
+    BREAK_GLASS = auto()  # run a task in an emergency, without the votes it needs
+    WORK = auto()  # claim and finish tasks
 
 
 class Role(StrEnum):
-    """The roles that give permissions. Any other name is a mark that the rules of reviews can ask for."""
+    """The roles that grant permissions. Any other role name is a label that review rules can require."""
 
     __hash__ = str.__hash__
 
@@ -134,49 +136,50 @@ PERMISSIONS_OF: Mapping[str, frozenset[Permission]] = {
     Role.AGENT: frozenset({Permission.READ, Permission.ENQUEUE}),
     Role.WORKER: frozenset({Permission.READ, Permission.ENQUEUE, Permission.WORK}),
 }
-FOR_PEOPLE = frozenset({Permission.VOTE, Permission.ADMINISTER, Permission.BREAK_GLASS})  # programs never have these
+FOR_PEOPLE = frozenset({Permission.VOTE, Permission.ADMINISTER, Permission.BREAK_GLASS})  # never of service accounts
 ROLES_FOR_PEOPLE = frozenset(role for role, given in PERMISSIONS_OF.items() if given & FOR_PEOPLE)
 
 
 def permissions_of(roles: Iterable[str], *, is_human: bool) -> frozenset[Permission]:
-    """All that these roles give together."""
+    """Return all permissions that these roles grant together."""
     return _given(frozenset(roles), is_human)
 
 
-@lru_cache(maxsize=1_000)  # of every request, and few combinations
+@lru_cache(maxsize=1_000)  # called for every request, with few combinations
 def _given(roles: frozenset[str], is_human: bool) -> frozenset[Permission]:
     given = frozenset[Permission]().union(*(PERMISSIONS_OF.get(role, frozenset()) for role in roles))
     return given if is_human else given - FOR_PEOPLE
 
 
-# The people and programs that accounts stand for, as they were at one moment.
+# A snapshot of the accounts, as reviews need them.
 
 
 APPROVER_ROLES = frozenset({"reviewer", "admin"})
 
 
 class Account(Struct, frozen=True, kw_only=True):
-    """`person` is the same for all accounts of one human: whoever has two counts once."""
+    """An account, as reviews need it. `person` is the same for all accounts of one human, who counts once."""
 
     id: str
-    person: str = ""  # empty: nobody else's
+    person: str = ""  # empty: the only account of its human
     roles: frozenset[str] = frozenset()
     is_active: bool = True
-    is_human: bool = True  # agents and other programs never count
-    owner: str = ""  # of a program: the account of the human who answers for it
+    is_human: bool = True  # agents and other programs never vote
+    owner: str = ""  # of a service account: the account of the responsible human
 
     @property
     def is_approver(self) -> bool:
-        """Whether it may answer in somebody else's place."""
+        """Whether it can vote on behalf of others."""
         return not APPROVER_ROLES.isdisjoint(self.roles)
 
     @property
     def who(self) -> str:
+        """The person behind the account."""
         return self.person or self.id
 
 
 class Directory:
-    """Accounts by id. Who is not known counts for nothing."""
+    """Accounts by ID. Votes of unknown accounts never count."""
 
     def __init__(self, accounts: Iterable[Account] = ()) -> None:
         self._accounts: Mapping[str, Account] = {account.id: account for account in accounts}
@@ -188,29 +191,29 @@ class Directory:
         return self._accounts.values()
 
     def who(self, account_id: str) -> str:
-        """The person behind an account; of one that is gone, the account itself."""
+        """Return the person behind an account; for an unknown account, the account itself."""
         known = self._accounts.get(account_id)
         return account_id if known is None else known.who
 
 
-# Login sessions: somebody has shown who he is, by password or link, and need not do it again for a while.
+# Login sessions, opened by password or by login link.
 
 
 SESSION_OPENED, SESSION_ENDED, SESSION_CONFIRMED = "session.opened", "session.ended", "session.reauthenticated"
 MAX_SESSION_MS, IDLE_MS = 24 * 3_600_000, 60 * 60_000
-FRESH_MS = 5 * 60_000  # so long somebody need not show once more who he is
-SESSION_TOUCH_MS = 60_000  # `last_active_at` is at most this much behind, so a session may end that much early
+FRESH_MS = 5 * 60_000  # how long a password check counts as recent
+SESSION_TOUCH_MS = 60_000  # `last_active_at` lags by at most this much, so a session can end that much early
 _SHOWN = 12
 
 
 class LoginSession(Struct, frozen=True, kw_only=True):
-    """`id` is the SHA-256 of the secret that the browser keeps."""
+    """A login session. `id` is the SHA-256 of the secret in the browser."""
 
     id: str
     account: str
     created_at: int
     last_active_at: int
-    reauthenticated_at: int  # when the password was given last; 0: not yet
+    reauthenticated_at: int  # when the password was last given; 0: not yet
     idle_ms: int = IDLE_MS
     lasts_ms: int = MAX_SESSION_MS
     ip: str = ""
@@ -218,25 +221,27 @@ class LoginSession(Struct, frozen=True, kw_only=True):
 
     @property
     def ends_at(self) -> int:
-        """Unless it is used before; and never later than the time it has in all."""
+        """When it ends, unless it is used before; never later than its maximum lifetime."""
         return min(self.created_at + self.lasts_ms, self.last_active_at + self.idle_ms)
 
     @property
     def short_id(self) -> str:
-        """Enough to tell sessions apart in the log."""
+        """A prefix that is enough to tell sessions apart in the log."""
         return self.id[:_SHOWN]
 
     def is_live(self, now: int) -> bool:
         return now < self.ends_at
 
     def is_fresh(self, now: int) -> bool:
+        """Whether the password was given recently."""
         return now - FRESH_MS <= self.reauthenticated_at <= now
 
     def is_behind(self, now: int) -> bool:
+        """Whether `last_active_at` needs an update."""
         return now - self.last_active_at >= min(SESSION_TOUCH_MS, self.idle_ms // 2)
 
 
-# Links that let one person in once: for the first admin, and for whoever has no password, or has lost it.
+# One-time login links: for the first admin, and for people who have no password or have lost it.
 
 
 LOGIN_LINK_CREATED, LOGIN_LINK_USED = "login_link.created", "login_link.used"
@@ -244,7 +249,7 @@ LASTS_MS = 10 * 60_000
 
 
 class LoginLink(Struct, frozen=True, kw_only=True):
-    """The secret itself is nowhere; the document is found by its SHA-256, and is gone once it was used."""
+    """A login link. The secret is not stored; the document is found by the secret's SHA-256, and deleted on use."""
 
     account: str
     created_at: int
@@ -255,16 +260,18 @@ class LoginLink(Struct, frozen=True, kw_only=True):
 
 
 def link_address(base_url: str, secret: str) -> str:
-    """What to open in a browser. The secret stands behind #, which no browser sends and no server writes down: the
-    page hands it in by itself."""
+    """Return the URL to open in a browser.
+
+    The secret follows #, which no browser sends and no server logs; the page submits it by script.
+    """
     return f"{base_url}/login#{secret}"
 
 
-# How often an account may ask, by what it asks for.
+# Rate limits per account, by class of request.
 
 
 class RateClass(StrEnum):
-    """Classes of requests that are counted apart."""
+    """Classes of requests that are counted separately."""
 
     __hash__ = str.__hash__  # an Enum's own is a Python function
 
@@ -272,10 +279,10 @@ class RateClass(StrEnum):
     WRITE = auto()
     VOTE = auto()
     LOGIN = auto()
-    CONFIRM = auto()  # the password once more: who tries one from outside must not keep out who is in
+    CONFIRM = auto()  # password confirmation: failed sign-ins from outside must not block it
 
 
-Rate = tuple[int, int]  # so many in so many milliseconds
+Rate = tuple[int, int]  # number of requests, and period in milliseconds
 
 RATES: Mapping[RateClass, Rate] = {
     RateClass.READ: (6_000, 60_000),
@@ -286,18 +293,18 @@ RATES: Mapping[RateClass, Rate] = {
 }
 
 
-SYSTEM = "system"  # the source of tasks that serve others, and the actor where a policy decides
+SYSTEM = "system"  # source of auxiliary tasks such as previews, and actor of automatic approvals
 
 
 USER_ADDED, USER_CHANGED = "user.added", "user.changed"
-LOCAL = "local"  # the account of whoever asks where nobody is asked who he is; see `ade.server.addresses`
+LOCAL = "local"  # the account of all callers without authentication; see `ade.server.addresses`
 _LONGEST_ID, _LONGEST_NAME, _MOST_ROLES = 100, 200, 50
 _FORBIDDEN = frozenset("{}:/,\"'`")
 _ROLE = re.compile(r"[a-z0-9][a-z0-9._-]{0,49}")
 
 
 class User(Struct, frozen=True, kw_only=True):
-    """An account. Its id is its login name, which never changes and is never given to anybody else."""
+    """An account. Its ID is its login name, which never changes and is never reassigned."""
 
     id: str
     display_name: str = ""
@@ -305,13 +312,13 @@ class User(Struct, frozen=True, kw_only=True):
     person: str = ""  # the same for all accounts of one human
     is_active: bool = True
     is_human: bool = True
-    owner: str = ""  # of a program: the account of the human who answers for it
+    owner: str = ""  # of a service account: the account of the responsible human
     password: str | None = None  # its hash
     created_at: int = 0
     updated_at: int = 0
 
     def __repr__(self) -> str:
-        return f"User({self.id!r})"  # nothing of the password in a log
+        return f"User({self.id!r})"  # keeps the password hash out of logs
 
     @property
     def permissions(self) -> frozenset[Permission]:
@@ -323,8 +330,8 @@ class User(Struct, frozen=True, kw_only=True):
 
 
 def normal_id(text: str) -> str:
-    """The id that a name stands for, however it is spelled. Raises InvalidAccount."""
-    # Folding can undo what NFKC has done, and the other way round: what this answers must stay as it is.
+    """Return the account ID for any spelling of a name. Raises InvalidAccount."""
+    # Case folding can undo NFKC and vice versa, so both run twice: the result must be stable.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     normal = unicodedata.normalize("NFKC", folded.casefold())
     if not 1 <= len(normal) <= _LONGEST_ID or not normal.isprintable():
@@ -337,7 +344,7 @@ def normal_id(text: str) -> str:
 
 
 def normal_roles(names: Iterable[str]) -> frozenset[str]:
-    """Roles as they are kept. Raises InvalidAccount."""
+    """Return the roles in normal form. Raises InvalidAccount."""
     roles = frozenset(unicodedata.normalize("NFKC", name).casefold() for name in names)
     for role in sorted(roles):
         if not _ROLE.fullmatch(role):
@@ -351,7 +358,7 @@ def normal_roles(names: Iterable[str]) -> frozenset[str]:
 
 
 def check_user(user: User) -> None:
-    """Raise InvalidAccount for one that there must not be."""
+    """Raise InvalidAccount for an account that is not allowed."""
     if user.id == SYSTEM:
         raise InvalidAccount(f"{SYSTEM} is what ADE calls itself in its log; take another name")
     if len(user.display_name) > _LONGEST_NAME or not user.display_name.isprintable():
@@ -369,7 +376,7 @@ def check_user(user: User) -> None:
 
 
 def account_of(user: User) -> Account:
-    """What reviews need to know of a user."""
+    """Return what reviews need of a user."""
     return Account(
         id=user.id,
         person=user.person,
@@ -381,21 +388,22 @@ def account_of(user: User) -> Account:
 
 
 def directory_of(users: Iterable[User]) -> Directory:
+    """Return a directory of these users."""
     return Directory(account_of(user) for user in users)
 
 
-# Access tokens: how programs show whose they are. A token may do at most what its account may do.
+# Access tokens. A token has at most the permissions of its account.
 
 
 TOKEN_CREATED, TOKEN_REVOKED = "token.created", "token.revoked"
 USUAL_MS, MAX_TOKEN_MS = 90 * 86_400_000, 366 * 86_400_000
-REVOKED_RETENTION_MS = 30 * 86_400_000  # so long a list shows that it was taken back
-TOKEN_TOUCH_MS = 60_000  # `last_used_at` is at most this much behind
+REVOKED_RETENTION_MS = 30 * 86_400_000  # how long lists show a revoked token
+TOKEN_TOUCH_MS = 60_000  # `last_used_at` lags by at most this much
 _LONGEST_LABEL = 100
 
 
 class Token(Struct, frozen=True, kw_only=True):
-    """The secret itself is nowhere; the document is found by its SHA-256."""
+    """An access token. The secret is not stored; the document is found by the secret's SHA-256."""
 
     id: str
     account: str
@@ -410,7 +418,7 @@ class Token(Struct, frozen=True, kw_only=True):
         return self.revoked_at is None and now < self.expires_at
 
     def is_behind(self, now: int) -> bool:
-        """Whether it should be noted that it is in use."""
+        """Whether `last_used_at` needs an update."""
         return self.last_used_at is None or now - self.last_used_at >= TOKEN_TOUCH_MS
 
     @property
@@ -419,7 +427,7 @@ class Token(Struct, frozen=True, kw_only=True):
 
 
 def check_token(token: Token, user: User) -> None:
-    """Raise InvalidToken for one that is good for nothing, or for more than its account."""
+    """Raise InvalidToken for a token without use, or with more permissions than its account."""
     if not token.scopes:
         raise InvalidToken(f"{user.id} has no permission that a token could have; give it a role first")
     beyond = token.scopes - user.permissions
@@ -431,11 +439,11 @@ def check_token(token: Token, user: User) -> None:
         raise InvalidToken(f"a label has at most {_LONGEST_LABEL} printable characters")
 
 
-# Who asks for something, once it is known who that is.
+# The authenticated caller.
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """An account as it is now, and by what it was recognised."""
+    """An account as it is now, and the session or token that authenticated it."""
 
     user: User
     session: LoginSession | None = None
@@ -443,11 +451,11 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     @property
     def permissions(self) -> frozenset[Permission]:
-        """Those of the account now; through a token, of these only the ones it was made for."""
+        """The current permissions of the account; through a token, only those in its scopes."""
         return self.user.permissions if self.token is None else self.user.permissions & self.token.scopes
 
     def require(self, permission: Permission) -> None:
-        """Raise NotPermitted unless the caller has it."""
+        """Raise NotPermitted unless the caller has this permission."""
         if permission not in self.permissions:
             through = "" if self.token is None else " through this token"
             raise NotPermitted(f"{self.user.id} has not the permission {permission}{through}; an admin can give a role")

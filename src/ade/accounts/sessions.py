@@ -1,4 +1,7 @@
-"""Login sessions: opened by password or link, over when unused for long, after a day, or when somebody says so."""
+"""Login sessions, one-time login links, and password checks.
+
+A session ends when it is idle for too long, after a day, or when it is ended explicitly.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -52,10 +55,10 @@ from ade.stores.ports import Stores
 from ade.stores.repository import StoredRecord, decided
 from ade.stores.resource_ports import DocumentWrite
 
-# Whether somebody is who he says: nobody learns from the answer, or from its time, which names exist.
+# Password checks: neither the result nor its timing reveals which accounts exist.
 
 
-_NO_NAME = "?"  # what no account can be called is counted together
+_NO_NAME = "?"  # invalid names share one rate limit
 
 
 async def check_password(
@@ -66,9 +69,10 @@ async def check_password(
     *,
     asking: RateClass = RateClass.LOGIN,
 ) -> StoredRecord[User]:
-    """The account, as it was when its password was compared. `asking` says as what the try counts.
+    """Return the account, as it was when its password was compared. `asking` is the rate limit for the attempt.
 
-    Raises NotAuthenticated and TooManyRequests."""
+    Raises NotAuthenticated and TooManyRequests.
+    """
     try:
         account = normal_id(name)
     except InvalidAccount:
@@ -85,7 +89,7 @@ _LONGEST_IP, _LONGEST_AGENT = 100, 300
 
 
 class SignInConditions(Struct, frozen=True, kw_only=True):
-    """How somebody signs in: from where, and for how long that is to count."""
+    """Where a sign-in comes from, and how long its session lasts."""
 
     ip: str = ""
     user_agent: str = ""
@@ -97,7 +101,7 @@ _USUAL = SignInConditions()
 
 
 class SessionWrite(NamedTuple):
-    """To be written together."""
+    """Writes and events to store together."""
 
     writes: Sequence[DocumentWrite]
     events: Sequence[Event]
@@ -110,15 +114,15 @@ async def sign_in(
     manner: SignInConditions = _USUAL,
     rates: Mapping[RateClass, Rate] = RATES,
 ) -> tuple[str, LoginSession]:
-    """The secret for the browser, and the session. Raises NotAuthenticated and TooManyRequests."""
+    """Return the secret for the browser, and the new session. Raises NotAuthenticated and TooManyRequests."""
     first = await check_password(stores, name, password, rates)
     return await open_session(stores, first.record, manner)
 
 
 async def open_session(stores: Stores, user: User, manner: SignInConditions) -> tuple[str, LoginSession]:
-    """For an account that has just shown its password, as it was then. Raises NotAuthenticated.
+    """Open a session for an account whose password was just checked. Raises NotAuthenticated.
 
-    The account is written unchanged with the session: a password that is changed meanwhile opens nothing any more.
+    The account is written unchanged with the session, so that a concurrent password change is detected.
     """
     now = stores.clock.now()
     secret, session = new_session(user.id, manner, now=now, reauthenticated_at=now)
@@ -137,7 +141,7 @@ async def open_session(stores: Stores, user: User, manner: SignInConditions) -> 
 def new_session(
     account: str, manner: SignInConditions, *, now: int, reauthenticated_at: int
 ) -> tuple[str, LoginSession]:
-    """The secret, which only the browser keeps, and the session that is found by it."""
+    """Return a secret, which only the browser stores, and the session that is found by it."""
     secret = new_secret()
     session = LoginSession(
         id=fingerprint(secret),
@@ -154,35 +158,36 @@ def new_session(
 
 
 def opened(session: LoginSession, kept: StoredRecord[User]) -> SessionWrite:
-    """What to write when a session begins: it, and its account unchanged, so that nothing happens to that unseen."""
+    """Return the writes of a new session. The account is written unchanged, so that concurrent changes are detected."""
     unchanged = USERS.put(kept.record.id, kept.record, seen=kept.version)
     event = _event(SESSION_OPENED, session, session.created_at)
     return SessionWrite([unchanged, SESSIONS.put(session.id, session, seen=0)], [event])
 
 
 async def use_session(stores: Stores, secret: str) -> Caller:
-    """Who this is, with the roles of this moment. Raises NotAuthenticated."""
+    """Authenticate by the secret of a session, with the current roles. Raises NotAuthenticated."""
     kept, user = await _live(stores, fingerprint(secret))
     session, now = kept.record, stores.clock.now()
     if session.is_behind(now):
         session = structs.replace(session, last_active_at=now)
-        with suppress(StaleWrite):  # somebody else has noted it, or has just ended it
+        with suppress(StaleWrite):  # another request has updated it, or has just ended it
             put = SESSIONS.put(session.id, session, seen=kept.version)
-            await stores.documents.write([structs.replace(put, is_quiet=True)])  # it changes nothing for anybody
+            await stores.documents.write([structs.replace(put, is_quiet=True)])  # nothing depends on it, so no wake-up
     return Caller(user=user, session=session)
 
 
 async def reauthenticate(
     stores: Stores, secret: str, password: str, rates: Mapping[RateClass, Rate] = RATES
 ) -> LoginSession:
-    """The password once more, for what needs a fresh one. Raises NotAuthenticated and TooManyRequests."""
+    """Check the password again, for operations that need a recent one. Raises NotAuthenticated and TooManyRequests."""
     return await confirm(stores, fingerprint(secret), password, rates)
 
 
 async def confirm(
     stores: Stores, session_id: str, password: str, rates: Mapping[RateClass, Rate] = RATES
 ) -> LoginSession:
-    """The same for a session that was recognised before."""
+    """Check the password again for a session that is already identified. Raises NotAuthenticated and
+    TooManyRequests."""
     kept, _ = await _live(stores, session_id)
     await check_password(stores, kept.record.account, password, rates, asking=RateClass.CONFIRM)
 
@@ -198,19 +203,19 @@ async def confirm(
 
 
 async def list_sessions(stores: Stores, account: str | None = None) -> list[LoginSession]:
-    """Those that are live, of one account if asked; the oldest first."""
+    """List live sessions, optionally of one account; oldest first."""
     sessions = [kept.record for kept in (await SESSIONS.all(stores)).values()]
     wanted = [session for session in sessions if account in (None, session.account)]
     return sorted(wanted, key=lambda session: session.created_at)
 
 
 async def end_session(stores: Stores, secret: str) -> None:
-    """Sign out. A session that is over already stays so."""
+    """Sign out. Has no effect on a session that has already ended."""
     await end(stores, fingerprint(secret))
 
 
 async def end(stores: Stores, session_id: str) -> None:
-    """The same for a session that was recognised before."""
+    """Sign out of a session that is already identified."""
     kept = await SESSIONS.get(stores, session_id)
     if kept is not None:
         account = kept.record.account
@@ -219,12 +224,12 @@ async def end(stores: Stores, session_id: str) -> None:
 
 
 async def end_all(stores: Stores, account: str, *, actor: str | None = None) -> int:
-    """End every session of an account; answers how many. Raises UnknownAccount."""
+    """End every session of an account, and return how many. Raises UnknownAccount."""
 
     async def step() -> int:
         kept = await find(stores, account)
         ending = await of_account(stores, kept.record.id, "all sessions ended", actor=actor)
-        if ending.writes:  # with the account, so that none is opened at the same time unseen
+        if ending.writes:  # with the account, so that a concurrent sign-in is detected
             unchanged = USERS.put(kept.record.id, kept.record, seen=kept.version)
             await stores.documents.write([unchanged, *ending.writes], ending.events)
         return ending.sessions
@@ -248,19 +253,18 @@ def _event(kind: str, session: LoginSession, now: int) -> Event:
     return Event(type=kind, at=now, actor=session.account, payload=payload)
 
 
-# One-time login links: made by the console or an admin, good for ten minutes, and used once.
+# One-time login links: created on the console or by an admin, valid once and for 10 minutes.
 #
-# Whoever comes through a link has a session like any other. Whether that counts as having just shown who he is
-# depends on the account: one without a password has no other way, so it counts, and he can give himself a password
-# with it; one with a password must give that first, because whoever may make links could otherwise approve in the
-# name of others.
+# A link opens a session like any other. Whether it counts as a recent password check depends on the account. Without a
+# password there is no other way, so it counts, and the user can set a password. With a password, the user must give it
+# first: otherwise an account that can create links could approve in the name of others.
 
 
 FIRST_ADMIN = "admin"
 
 
 class CreatedLink(NamedTuple):
-    """`secret` is seen this once."""
+    """A new link. `secret` is not available later."""
 
     secret: str
     link: LoginLink
@@ -269,10 +273,10 @@ class CreatedLink(NamedTuple):
 async def create_link(
     stores: Stores, account: str, *, actor: str | None = None, lasts_ms: int = LASTS_MS
 ) -> CreatedLink:
-    """For an active person. Earlier links of the account stay good until they end.
+    """Create a login link for an active person. Earlier links of the account stay valid until they expire.
 
-    The account is written unchanged with it, so that none is made while the account is deactivated.
-    Raises UnknownAccount and InvalidAccount.
+    The account is written unchanged with the link, so that a concurrent deactivation is detected. Raises UnknownAccount
+    and InvalidAccount.
     """
     secret = new_secret()
 
@@ -294,7 +298,8 @@ async def create_link(
 
 
 async def use_link(stores: Stores, secret: str, manner: SignInConditions) -> tuple[str, LoginSession]:
-    """The secret for the browser, and the session. The link is gone with it: of two uses at once one is refused.
+    """Return the secret for the browser, and the session. The link is deleted, so of two concurrent uses one is
+    rejected.
 
     Raises NotAuthenticated.
     """
@@ -324,20 +329,20 @@ def _used(session: LoginSession, now: int) -> Event:
 
 
 async def first_admin(stores: Stores) -> CreatedLink | None:
-    """On the first start: the account `admin`, without a password, and a link for it. None once there is any account;
-    then `ade users login-link NAME` makes a link."""
+    """On the first start, create the account `admin` without a password, and a link for it. None if any account exists;
+    then `ade users login-link NAME` creates a link."""
     if any(user.id != LOCAL for user in await list_users(stores)):
         return None
-    with suppress(AccountExists):  # another server starts at the same time, and its console shows the link
+    with suppress(AccountExists):  # another server starts concurrently, and its console shows the link
         await add_user(stores, User(id=FIRST_ADMIN, roles=frozenset({Role.ADMIN})))
         return await create_link(stores, FIRST_ADMIN)
     return None
 
 
 async def local_operator(stores: Stores) -> User:
-    """The account of whoever asks where `http.auth` is off, made when first needed.
+    """Return the account of all callers if `http.auth` is off; it is created on first use.
 
-    Raises InvalidAccount if somebody else has this name, or if it was switched off.
+    Raises InvalidAccount if an account of this name exists that is not an active admin.
     """
     known: StoredRecord[User] | None = await USERS.get(stores, LOCAL)
     if known is None:
@@ -353,7 +358,7 @@ async def local_operator(stores: Stores) -> User:
     return known.record
 
 
-# One's own password, changed by oneself: with the old one, or fresh from a login link where there is none yet.
+# Changing one's own password: with the old one, or right after a login link if there is none yet.
 
 
 async def change_password_of(
@@ -365,10 +370,11 @@ async def change_password_of(
     cost: HashCost = USUAL,
     rates: Mapping[RateClass, Rate] = RATES,
 ) -> tuple[str, LoginSession]:
-    """All sessions of the account end, and this one goes on under a new secret: the answer.
+    """Change the password of the caller. All sessions of the account end; return the secret and session that replace
+    this one.
 
-    An account without a password takes a session that is not older than five minutes, as a login link gives.
-    Raises NotAuthenticated, TooManyRequests, ReauthenticationNeeded and WeakPassword.
+    An account without a password needs a session that is at most 5 minutes old, as from a login link. Raises
+    NotAuthenticated, TooManyRequests, ReauthenticationNeeded, and WeakPassword.
     """
     user, session = caller.user, caller.session
     if session is None:

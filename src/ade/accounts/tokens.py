@@ -1,4 +1,4 @@
-"""Access tokens: made once, shown once, looked up by their hash, and taken back at any time."""
+"""Access tokens in the store: create, use, revoke, and list them. Only the hash of a secret is stored."""
 
 import os
 from contextlib import suppress
@@ -24,7 +24,7 @@ from ade.stores.ports import Stores
 from ade.stores.repository import decided
 from ade.tasks.identifiers import uuid7
 
-PREFIX = "ade_"  # so that people and scanners know one when they see it
+PREFIX = "ade_"  # so that people and secret scanners recognize a token
 
 
 async def create_token(
@@ -36,10 +36,10 @@ async def create_token(
     label: str = "",
     actor: str | None = None,
 ) -> tuple[str, Token]:
-    """The secret, which nobody sees again, and the record. Without scopes: all that the account may do now.
+    """Return the secret, which is not available later, and the record. Default scopes: all permissions of the account.
 
-    The account is written unchanged with the token, so that none is made while the account is deactivated.
-    Raises UnknownAccount and InvalidToken.
+    The account is written unchanged with the token, so that a concurrent deactivation is detected. Raises
+    UnknownAccount and InvalidToken.
     """
     secret = new_secret(PREFIX)
 
@@ -75,7 +75,8 @@ def _created(token: Token, actor: str | None) -> Event:
 
 
 async def use_token(stores: Stores, secret: str) -> Caller:
-    """Whose token this is, with what both it and its account may do now. Raises NotAuthenticated."""
+    """Authenticate by a token, with the current permissions that both it and its account have. Raises
+    NotAuthenticated."""
     found = fingerprint(secret)
     kept, now = await TOKENS.get(stores, found), stores.clock.now()
     if kept is None or not kept.record.is_good(now):
@@ -87,14 +88,14 @@ async def use_token(stores: Stores, secret: str) -> Caller:
     token = kept.record
     if token.is_behind(now):
         token = structs.replace(token, last_used_at=now)
-        with suppress(StaleWrite):  # somebody else has noted it, or has just revoked it
+        with suppress(StaleWrite):  # another request has updated it, or has just revoked it
             put = TOKENS.put(found, token, seen=kept.version)
-            await stores.documents.write([structs.replace(put, is_quiet=True)])  # it changes nothing for anybody
+            await stores.documents.write([structs.replace(put, is_quiet=True)])  # nothing depends on it, so no wake-up
     return Caller(user=user.record, token=token)
 
 
 async def _check_owner(stores: Stores, user: User) -> None:
-    """A program works for a person, and only while that person may work."""
+    """A service account works only while its owner is active. Raises NotAuthenticated."""
     if not user.owner:
         return
     owner = await USERS.get(stores, user.owner)
@@ -103,7 +104,7 @@ async def _check_owner(stores: Stores, user: User) -> None:
 
 
 async def revoke_token(stores: Stores, token_id: str, *, reason: str = "revoked", actor: str | None = None) -> Token:
-    """From now on it is refused; revoking it again changes nothing. Raises UnknownToken."""
+    """Revoke a token, which is rejected from now on; repeating it has no effect. Raises UnknownToken."""
 
     async def step() -> Token:
         known = [pair for pair in (await TOKENS.all(stores)).items() if pair[1].record.id == token_id]
@@ -121,6 +122,6 @@ async def revoke_token(stores: Stores, token_id: str, *, reason: str = "revoked"
 
 
 async def list_tokens(stores: Stores, account: str | None = None) -> list[Token]:
-    """Those that are good or were revoked lately, of one account if asked; the oldest first."""
+    """List valid and recently revoked tokens, optionally of one account; oldest first."""
     tokens = [kept.record for kept in (await TOKENS.all(stores)).values()]
     return sorted((token for token in tokens if account in (None, token.account)), key=lambda token: token.id)

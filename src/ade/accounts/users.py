@@ -1,4 +1,7 @@
-"""Accounts: made, changed and switched off. They are never removed, so that no name gets a second owner."""
+"""Accounts in the store: create, change, and deactivate them, with password hashes, rate limits, and revocation.
+
+Accounts are never deleted, so that no name gets a second owner.
+"""
 
 import asyncio
 import hashlib
@@ -41,7 +44,7 @@ from ade.stores.ports import Stores
 from ade.stores.repository import Repository, StoredRecord, decided
 from ade.stores.resource_ports import DocumentWrite
 
-# Passwords: kept as scrypt hashes that name their own cost, and checked in a time that tells nothing.
+# Passwords: stored as scrypt hashes that contain their own cost, and compared without a timing leak.
 
 
 _SHORTEST, _LONGEST = 12, 1_000
@@ -49,7 +52,7 @@ _MEMORY = 1 << 28
 
 
 class HashCost(Struct, frozen=True):
-    """What a guess costs: 32 MiB, and some tenths of a second."""
+    """The cost of one guess: 32 MiB, and some tenths of a second."""
 
     n: int = 1 << 15
     r: int = 8
@@ -60,26 +63,27 @@ USUAL = HashCost()
 
 
 def check_strength(password: str) -> None:
-    """Raise WeakPassword. Length is what counts; nobody is made to use odd characters."""
+    """Raise WeakPassword. Only the length counts; no special characters are required."""
     if not _SHORTEST <= len(password) <= _LONGEST:
         raise WeakPassword(f"a password has {_SHORTEST} to {_LONGEST:,} characters, not {len(password)}")
 
 
 async def hashed(password: str, cost: HashCost = USUAL) -> str:
-    """On another thread: the loop goes on meanwhile."""
+    """Hash a password on another thread, so that the event loop is not blocked."""
     salt = os.urandom(16)
     return _text(cost, salt, await asyncio.to_thread(_scrypt, password, salt, cost))
 
 
 async def matches(password: str, known: str | None) -> bool:
-    """Without a hash to compare with, the same work is done all the same: the time tells nobody who exists."""
+    """Compare a password with a hash. Without a hash the same work is done, so that timing does not reveal which
+    accounts exist."""
     cost, salt, digest = _parts(known or _NOBODY)
     found = await asyncio.to_thread(_scrypt, password, salt, cost)
     return hmac.compare_digest(found, digest) and known is not None
 
 
 def _scrypt(password: str, salt: bytes, cost: HashCost) -> bytes:
-    secret = password.encode("utf-8", "surrogatepass")[: 4 * _LONGEST]  # nobody has to hash a whole book
+    secret = password.encode("utf-8", "surrogatepass")[: 4 * _LONGEST]  # bounds the work for long input
     return hashlib.scrypt(secret, salt=salt, n=cost.n, r=cost.r, p=cost.p, maxmem=_MEMORY)
 
 
@@ -95,11 +99,11 @@ def _parts(text: str) -> tuple[HashCost, bytes, bytes]:
 _NOBODY = _text(USUAL, bytes(16), bytes(64))
 
 
-# No account asks more often than it may.
+# Rate limits.
 
 
 async def take(stores: Stores, account: str, asking: RateClass, rates: Mapping[RateClass, Rate] = RATES) -> None:
-    """Count one request. Raises TooManyRequests, and then it was not counted."""
+    """Count one request. Raises TooManyRequests, and then the request is not counted."""
     count, period_ms = rates[asking]
     wait_ms = await stores.documents.take_rate(f"{asking}:{account}", count, period_ms)
     if wait_ms:
@@ -110,7 +114,7 @@ async def take(stores: Stores, account: str, asking: RateClass, rates: Mapping[R
         )
 
 
-# Where the records of the directory are kept. Tokens, sessions and links are found by the hash of their secret.
+# Repositories. Tokens, sessions, and links are stored under the hash of their secret.
 
 
 USERS = Repository("user", User)
@@ -119,21 +123,21 @@ SESSIONS = Repository("session", LoginSession, lambda session: session.ends_at)
 LINKS = Repository("login_link", LoginLink, lambda link: link.expires_at)
 
 
-# The end of access: what is written and told when sessions end and tokens are revoked. Links end with sessions.
+# Revocation: the writes and events that end sessions and revoke tokens. Links end with sessions.
 
 
 class AccessRevocation(NamedTuple):
-    """To be written together with the change it follows from."""
+    """Writes and events to store together with the change that causes them."""
 
     writes: Sequence[DocumentWrite] = ()
     events: Sequence[Event] = ()
-    sessions: int = 0  # how many of them end
+    sessions: int = 0  # how many sessions end
 
 
 async def of_account(
     stores: Stores, account: str, reason: str, *, actor: str | None = None, tokens: bool = False
 ) -> AccessRevocation:
-    """All sessions and login links of an account, and all its tokens if asked."""
+    """Return the revocation of all sessions and login links of an account, and of its tokens if requested."""
     now = stores.clock.now()
     sessions = [kept.record for kept in (await SESSIONS.all(stores)).values() if kept.record.account == account]
     links = [LINKS.remove(each) for each, kept in (await LINKS.all(stores)).items() if kept.record.account == account]
@@ -156,6 +160,7 @@ async def of_account(
 def of_sessions(
     sessions: Sequence[LoginSession], account: str, reason: str, *, now: int, actor: str | None
 ) -> AccessRevocation:
+    """Return the revocation of these sessions of an account."""
     if not sessions:
         return AccessRevocation()
     payload: dict[str, object] = {
@@ -168,6 +173,7 @@ def of_sessions(
 
 
 def of_token(found: str, kept: StoredRecord[Token], reason: str, *, now: int, actor: str | None) -> AccessRevocation:
+    """Return the revocation of one token."""
     token = structs.replace(kept.record, revoked_at=now)
     payload: dict[str, object] = {"account": token.account, "token": token.id, "reason": reason}
     event = Event(type=TOKEN_REVOKED, at=now, actor=actor, payload=payload)
@@ -175,10 +181,10 @@ def of_token(found: str, kept: StoredRecord[Token], reason: str, *, now: int, ac
 
 
 class UserChanges(Struct, frozen=True, kw_only=True):
-    """What shall be different; all else stays."""
+    """Changes of an account; all other fields stay as they are."""
 
     display_name: str | UnsetType = UNSET
-    roles: frozenset[str] | UnsetType = UNSET  # all of them
+    roles: frozenset[str] | UnsetType = UNSET  # replaces all roles
     more_roles: frozenset[str] = frozenset()
     fewer_roles: frozenset[str] = frozenset()
     person: str | UnsetType = UNSET
@@ -189,7 +195,8 @@ class UserChanges(Struct, frozen=True, kw_only=True):
 async def add_user(
     stores: Stores, user: User, *, password: str | None = None, actor: str | None = None, cost: HashCost = USUAL
 ) -> User:
-    """Raises InvalidAccount, WeakPassword, AccountExists, and UnknownAccount for an owner that does not exist."""
+    """Create an account. Raises InvalidAccount, WeakPassword, AccountExists, and UnknownAccount for an owner that does
+    not exist."""
     now = stores.clock.now()
     new = structs.replace(
         user,
@@ -217,21 +224,22 @@ async def add_user(
 
 
 async def get_user(stores: Stores, account: str) -> User:
-    """Raises UnknownAccount."""
+    """Return an account. Raises UnknownAccount."""
     return (await find(stores, account)).record
 
 
 async def list_users(stores: Stores) -> list[User]:
+    """List all accounts, including deactivated ones."""
     return [kept.record for kept in (await USERS.all(stores)).values()]
 
 
 async def load_directory(stores: Stores) -> Directory:
-    """Everybody as they are now, in one read."""
+    """Load all accounts as they are now, in one read."""
     return directory_of(await list_users(stores))
 
 
 async def find(stores: Stores, account: str) -> StoredRecord[User]:
-    """The account under any spelling of its name. Raises UnknownAccount."""
+    """Return the stored account under any spelling of its name. Raises UnknownAccount."""
     kept = await USERS.get(stores, normal_id(account))
     if kept is None:
         raise UnknownAccount(f"no account {account[:100]!r} exists", advice=UnknownAccount.usual_advice)
@@ -241,9 +249,10 @@ async def find(stores: Stores, account: str) -> StoredRecord[User]:
 async def change_user(
     stores: Stores, account: str, changes: UserChanges, *, actor: str | None = None, seen: int | None = None
 ) -> User:
-    """Whoever is deactivated loses all sessions and tokens in the same write. `seen` is the version that is meant.
+    """Change an account. Deactivation revokes all its sessions and tokens in the same write. `seen`: the expected
+    version.
 
-    Raises UnknownAccount, InvalidAccount, LastAdmin, and StaleWrite when there is another version by now.
+    Raises UnknownAccount, InvalidAccount, LastAdmin, and StaleWrite if the version differs.
     """
 
     async def step() -> User:
@@ -256,7 +265,7 @@ async def change_user(
 
 
 def changed(user: User, changes: UserChanges) -> User:
-    """The account as it is to be. Raises InvalidAccount."""
+    """Return the account with these changes. Raises InvalidAccount."""
     roles = user.roles if changes.roles is UNSET else normal_roles(changes.roles)
     return structs.replace(
         user,
@@ -271,8 +280,9 @@ def changed(user: User, changes: UserChanges) -> User:
 async def set_password(
     stores: Stores, account: str, password: str | None, *, actor: str | None = None, cost: HashCost = USUAL
 ) -> User:
-    """None takes the password away. All sessions end with it. Raises UnknownAccount, InvalidAccount, WeakPassword."""
-    await find(stores, account)  # before the work is done
+    """Set a password, or remove it with None. All sessions end. Raises UnknownAccount, InvalidAccount, and
+    WeakPassword."""
+    await find(stores, account)  # fail before the expensive hash
     text = await _hash_of(password, cost)
 
     async def step() -> User:
@@ -311,7 +321,7 @@ async def _write(stores: Stores, kept: StoredRecord[User], after: User, actor: s
 
 
 async def _ending(stores: Stores, before: User, after: User, actor: str | None) -> AccessRevocation:
-    """What is over for the account with this change."""
+    """Return the access that this change revokes."""
     if before.is_active and not after.is_active:
         return await of_account(stores, after.id, "account deactivated", actor=actor, tokens=True)
     if before.password != after.password:
@@ -320,7 +330,7 @@ async def _ending(stores: Stores, before: User, after: User, actor: str | None) 
 
 
 async def _witness(stores: Stores, before: User, after: User) -> list[DocumentWrite]:
-    """Another admin, written unchanged when one is lost: of two that are taken away at once, one write fails."""
+    """Return an unchanged write of another admin if one is lost: of two concurrent removals, one write then fails."""
     if not before.is_admin or after.is_admin:
         return []
     for account, kept in (await USERS.all(stores)).items():
@@ -338,21 +348,22 @@ async def _check_owner(stores: Stores, user: User) -> None:
 
 
 async def permitted(stores: Stores, actor: str, permission: Permission, what: str) -> None:
-    """Raises NotPermitted, UnknownAccount."""
+    """Check that an account has a permission. Raises NotPermitted and UnknownAccount."""
     if permission not in (await get_user(stores, actor)).permissions:
         raise NotPermitted(f"{actor} may not {what}: no role of it gives the permission {permission}")
 
 
-# Secrets that are shown once, and of which only the hash is kept.
+# Secrets: shown once, and stored only as a hash.
 
 
-_BYTES = 32  # too many to be guessed, so one quick hash is enough
+_BYTES = 32  # too long to guess, so one fast hash is enough
 
 
 def new_secret(prefix: str = "") -> str:
+    """Return a new random secret."""
     return prefix + urlsafe_b64encode(os.urandom(_BYTES)).rstrip(b"=").decode()
 
 
 def fingerprint(secret: str) -> str:
-    """What a secret is found by. Whoever sees it, or how long a search took, knows nothing about the secret."""
+    """Return the hash under which a secret is stored. Neither the hash nor the lookup time reveals the secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""Accounts and how they are signed in, as they are shown. Secrets are in what was just made, and nowhere else."""
+"""Views of accounts, sessions, and tokens. Secrets are only in newly created ones."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ from ade.server.redaction import mark_private
 
 
 class UserView(Struct, frozen=True, kw_only=True):
-    """All about an account but the hash of its password."""
+    """An account, without the hash of its password."""
 
     id: str
     display_name: str
@@ -19,26 +19,26 @@ class UserView(Struct, frozen=True, kw_only=True):
     created_at: int
     updated_at: int
     person: str | None = None  # another account of the same human
-    owner: str | None = None  # of a program: who answers for it
+    owner: str | None = None  # of a service account: the responsible person
 
 
 class SessionView(Struct, frozen=True, kw_only=True):
-    """`id` is enough to tell sessions apart, and of no other use."""
+    """A login session. `id` tells sessions apart, and gives no access."""
 
     id: str
     account: str
     created_at: int
     last_active_at: int
     idle_ends_at: int  # unless it is used before
-    expires_at: int  # however much it is used
-    confirmed_at: int | None = None  # when the password was given last
+    expires_at: int  # even if it is used
+    confirmed_at: int | None = None  # when the password was last given
     ip: str | None = None
     user_agent: str | None = None
     is_current: bool = False
 
 
 class CurrentAccount(Struct, frozen=True, kw_only=True):
-    """Who one is. `permissions` are those of this way to ask: a token may have fewer than its account."""
+    """The caller. `permissions` are those of this request: a token can have fewer than its account."""
 
     user: UserView
     permissions: list[Permission]
@@ -47,12 +47,14 @@ class CurrentAccount(Struct, frozen=True, kw_only=True):
 
 
 class EndedSessions(Struct, frozen=True, kw_only=True):
+    """The result of ending all sessions of an account."""
+
     account: str
-    ended: int  # how many there were
+    ended: int  # number of sessions that ended
 
 
 class CreatedLoginLink(Struct, frozen=True, kw_only=True):
-    """`secret` is seen this once; the page /login takes it behind #."""
+    """A new login link. `secret` is shown only once; the page /login takes it after #."""
 
     account: str
     secret: str
@@ -63,7 +65,7 @@ class CreatedLoginLink(Struct, frozen=True, kw_only=True):
 
 
 class CreatedToken(Struct, frozen=True, kw_only=True):
-    """`secret` is seen this once."""
+    """A new access token. `secret` is shown only once."""
 
     id: str
     account: str
@@ -78,22 +80,25 @@ class CreatedToken(Struct, frozen=True, kw_only=True):
 
 
 class SignedIn(Struct, frozen=True, kw_only=True):
+    """The account and its session after a sign-in."""
+
     account: str
     display_name: str
     roles: list[str]
     permissions: list[Permission]
     has_password: bool
     session: SessionView
-    secret: str = ""  # for the cookie alone
+    secret: str = ""  # only for the cookie
 
     def __repr__(self) -> str:
         return f"SignedIn({self.account!r})"  # no secret in a log
 
 
-mark_private(SignedIn, "secret")  # here, so that no form of it on the wire is made before
+mark_private(SignedIn, "secret")  # here, before any wire format of it is built
 
 
 def view_user(user: User) -> UserView:
+    """Return an account for display."""
     return UserView(
         id=user.id,
         display_name=user.display_name,
@@ -110,6 +115,7 @@ def view_user(user: User) -> UserView:
 
 
 def view_session(session: LoginSession, current: LoginSession | None = None) -> SessionView:
+    """Return a session for display."""
     return SessionView(
         id=session.short_id,
         account=session.account,
@@ -125,10 +131,11 @@ def view_session(session: LoginSession, current: LoginSession | None = None) -> 
 
 
 def view_me(caller: Caller) -> CurrentAccount:
+    """Return the caller for display."""
     token = caller.token
     return CurrentAccount(
         user=view_user(caller.user),
         permissions=sorted(caller.permissions),
         session=None if caller.session is None else view_session(caller.session, caller.session),
-        token=token if token is not None and token.id else None,  # nobody has one where nobody is asked who he is
+        token=token if token is not None and token.id else None,  # without authentication, the token is not a real one
     )

@@ -1,7 +1,7 @@
-"""Approvals: what waits for people, and their answers at a gate.
+"""HTTP operations on approvals and delegations, with the forms of their requests.
 
-Each answer is about the digest that was reviewed; programs never give one. A vote has the same effect however often it
-is sent, so it takes no Idempotency-Key: the stored request would contain a fast hash of the password.
+Each vote names the digest that the reviewer saw. Service accounts cannot vote. Repeating a vote has no further effect,
+so voting takes no Idempotency-Key: a stored request would contain a fast hash of the password.
 """
 
 from datetime import datetime
@@ -43,47 +43,56 @@ from ade.tasks.identifiers import is_task_id
 from ade.tasks.model import Task
 from ade.tasks.service import get
 
-# What is said about approvals and delegations.
+# Request forms.
 
 
-# The whole digest of what was looked at, or at least this much of its beginning.
+# The digest that the reviewer saw, or a prefix of it.
 SeenDigest = Annotated[str, Meta(min_length=8, max_length=64)]
 Why = Annotated[str, Meta(max_length=2_000)]
 NeededWhy = Annotated[str, Meta(min_length=1, max_length=2_000)]
-ApprovalId = Annotated[str, Meta(max_length=60)]  # of a gate; without it the newest that waits for an answer
+ApprovalId = Annotated[str, Meta(max_length=60)]  # gate ID; default: the newest undecided gate
 Words = Annotated[list[Annotated[str, Meta(min_length=1, max_length=200)]], Meta(max_length=50)]
 _YEAR_S = 366 * 86_400.0
 FromNow = Annotated[float, Meta(ge=0, le=_YEAR_S)]  # seconds
 
 
 class ListApprovals(Form):
-    mine: bool | None = None  # what one may answer oneself; otherwise what anybody may. Usual for who has an account
+    """Filter and page of the pending approvals."""
+
+    mine: bool | None = None  # only what the caller can vote on; default: true if the caller has an account
     cursor: str | None = None
     limit: PageSize = 50
 
 
 class GetApprovalStats(Form):
-    over: Annotated[float, Meta(ge=1, le=_YEAR_S)] | None = None  # how far to look back, in seconds; a week
+    """Time window of the approval statistics."""
+
+    over: Annotated[float, Meta(ge=1, le=_YEAR_S)] | None = None  # how far to look back, in seconds; default: one week
 
 
 class AnswerApproval(SecretForm, kw_only=True):
-    """A high risk takes a password given within the last five minutes: here, or before in this session."""
+    """A vote. Approving a high risk requires a password given within the last 5 minutes, here or earlier in this
+    session."""
 
     decision: Decision
     digest: SeenDigest
-    reason: Why = ""  # for changes it says which
-    for_whom: Account | None = None  # in the place of somebody who delegated to oneself
+    reason: Why = ""  # for a change request: what to change
+    for_whom: Account | None = None  # vote on behalf of this account, which has delegated to the caller
     approval: ApprovalId | None = None
     password: Password | None = None
 
 
 class BatchItem(Form, kw_only=True):
+    """One task of a batch vote."""
+
     task_id: Annotated[str, Meta(max_length=60)]
     digest: SeenDigest
     approval: ApprovalId | None = None
 
 
 class AnswerApprovals(SecretForm, kw_only=True):
+    """The same vote on several tasks."""
+
     decision: Literal["approve", "reject"]
     items: Annotated[list[BatchItem], Meta(min_length=1, max_length=50)]
     reason: Why = ""
@@ -91,62 +100,76 @@ class AnswerApprovals(SecretForm, kw_only=True):
 
 
 class DelegateApproval(Form, kw_only=True):
+    """The account that can vote instead of the caller."""
+
     to: Account
     approval: ApprovalId | None = None
 
 
 class AmendApproval(Form, kw_only=True):
-    """What shall be different; at least one of the two."""
+    """New arguments, a new description, or both."""
 
     digest: SeenDigest
-    args: dict[str, Any] | None = None  # all of them
+    args: dict[str, Any] | None = None  # replaces all arguments
     description: Annotated[str, Meta(max_length=10_000)] | None = None
     reason: Why = ""
 
 
 class SnoozeApproval(Form):
+    """How long to hide an approval from the caller's own list."""
+
     seconds: Annotated[float, Meta(ge=1, le=7 * 86_400)] = 3_600.0
 
 
 class NewComment(Form, kw_only=True):
+    """A comment on an approval."""
+
     text: Annotated[str, Meta(min_length=1, max_length=4_000)]
 
 
 class RevokeApproval(Form, kw_only=True):
+    """Why an approval is revoked."""
+
     reason: NeededWhy
 
 
 class DismissRequest(Form, kw_only=True):
-    voter: Account  # who has asked for changes
+    """Whose request for changes is dismissed, and why."""
+
+    voter: Account  # the account that requested changes
     reason: NeededWhy
 
 
 class BreakGlass(SecretForm, kw_only=True):
-    """It takes a password given within the last five minutes: here, or before in this session."""
+    """The reason for a bypass. It requires a password given within the last 5 minutes, here or earlier in this
+    session."""
 
     reason: NeededWhy
     password: Password | None = None
 
 
 class ListDelegations(Form):
-    account: Account | None = None  # those that it has given or was given
+    """Filter and page of the delegations."""
+
+    account: Account | None = None  # as delegator or delegate
     cursor: str | None = None
     limit: PageSize = 50
 
 
 class NewDelegation(Form, kw_only=True):
-    """Times are moments, or seconds: of `starts` from now, of `ends` from the start. Empty conditions: everything."""
+    """A delegation. Times are timestamps or seconds: `starts` from now, `ends` from the start. Empty conditions match
+    everything."""
 
     delegate: Account
     ends: FromNow | datetime
     starts: FromNow | datetime = 0.0
-    delegator: Account | None = None  # otherwise oneself; an admin may name others
+    delegator: Account | None = None  # default: the caller; an admin can name another account
     names: Words = field(default_factory=list)
     tags: Words = field(default_factory=list)
     resource_types: Words = field(default_factory=list)
     from_level: RiskLevel = RiskLevel.LOW
     to_level: RiskLevel = RiskLevel.CRITICAL
-    cascades: bool = False  # whoever gets it may pass it on
+    cascades: bool = False  # the delegate can delegate further
 
 
 @operation("GET /approvals", permission=Permission.READ)
@@ -240,7 +263,7 @@ async def _answered(services: Services, item: BatchItem, ballot: VoteRequest) ->
 
 
 def _whole(gate: Gate, given: str) -> str:
-    """The digest of the gate if this is its beginning; any other one is left to be refused."""
+    """Return the gate's digest if `given` is a prefix of it; otherwise `given`, which the vote then rejects."""
     text = given.strip().lower()
     return gate.digest if text and gate.digest.startswith(text) else given
 
@@ -264,7 +287,7 @@ async def amend_approval(services: Services, request: RequestContext, task_id: s
     fields: dict[str, Any] = {} if body.description is None else {"description": body.description}
     if body.args is not None:
         _, args = await arguments_by_name(services.stores, task.name, body.args, allow_unknown=True)
-        if len(args) > services.payloads.hard_limit:  # before anything is counted
+        if len(args) > services.payloads.hard_limit:  # before the vote is recorded
             raise PayloadTooLarge(f"the arguments take {len(args):,} bytes, more than {services.payloads.hard_limit:,}")
         fields["args"] = args
     ballot = VoteRequest(
@@ -288,8 +311,8 @@ async def snooze_approval(services: Services, request: RequestContext, task_id: 
 
 
 async def gate_to_vote(services: Services, task_id: str, approval: str | None) -> tuple[Task, Gate]:
-    """The task, and the gate of this id; without one the newest that waits. Raises UnknownTask,
-    UnknownApproval and NoGate."""
+    """Return the task, and the gate with this ID or by default the newest undecided one. Raises UnknownTask,
+    UnknownApproval, and NoGate."""
     check_id(task_id)
     task = await get(services.stores, task_id)
     if approval is None:
@@ -316,7 +339,7 @@ async def revoke_approval(services: Services, request: RequestContext, task_id: 
     check_id(task_id)
     gate = gate_for(await get(services.stores, task_id))
     if account not in {vote.voter for vote in gate.votes}:
-        request.require(Permission.ADMINISTER)  # of the token too, where it is one
+        request.require(Permission.ADMINISTER)  # also of the token, if the caller uses one
     return await approvals_service.revoke(services.stores, task_id, body.reason, actor=account)
 
 
@@ -339,7 +362,7 @@ async def break_glass(services: Services, request: RequestContext, task_id: str,
     )
 
 
-# Delegations: who answers for whom.
+# Delegations.
 
 
 _FURTHEST_MS = 366 * 86_400_000

@@ -1,4 +1,4 @@
-"""The rulebook: read, applied as a whole, and asked what it would say."""
+"""HTTP operations on the rulebook: read, replace, list its versions, and check a task against it."""
 
 import re
 from typing import Annotated, Any
@@ -17,32 +17,36 @@ from ade.server.registry import operation
 from ade.server.request_types import Form
 from ade.server.routing import ETagUse
 
-# What is said about the rulebook.
+# Request forms.
 
 
-Rules = dict[str, Any]  # as people write them, and as a version of the rulebook has them
+Rules = dict[str, Any]  # the rulebook as a document, as written in TOML or JSON
 _Word = Annotated[str, Meta(min_length=1, max_length=500)]
 
 
 class ApplyRulebook(Form, kw_only=True):
+    """A whole rulebook to put in force."""
+
     rules: Rules
 
 
 class ListRulebookVersions(Form):
+    """Page of the rulebook versions."""
+
     cursor: str | None = None
-    limit: Annotated[int, Meta(ge=1, le=100)] = 20  # each with all it says
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20  # each item contains a whole rulebook
 
 
 class CheckPolicies(Form, kw_only=True):
-    """Something to do, as far as it is known. Without a score it is assessed from what the store knows."""
+    """A task or tool call to check, as far as it is known. Without a score, its risk is assessed from stored data."""
 
     name: Annotated[str, Meta(min_length=1, max_length=200)]
-    tool: Annotated[str, Meta(max_length=200)] | None = None  # that an agent would call
+    tool: Annotated[str, Meta(max_length=200)] | None = None  # the tool that an agent would call
     args: dict[str, Any] = field(default_factory=dict)
     resources: Annotated[list[_Word], Meta(max_length=200)] = field(default_factory=list)
     tags: Annotated[list[_Word], Meta(max_length=200)] = field(default_factory=list)
     score: Annotated[float, Meta(ge=0, le=100)] | None = None
-    rules: Rules | None = None  # to be tried instead of those in force, by who may operate
+    rules: Rules | None = None  # check these instead of the rules in force; requires the `operate` permission
 
 
 _VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)

@@ -1,4 +1,7 @@
-"""From a draft to a task that may run, apart from the votes: pure functions from what was read to the Change."""
+"""State changes of a task under review other than votes, and the check of its approval before it runs.
+
+Pure functions: they take loaded records and return the Change to write.
+"""
 
 from msgspec import Raw, Struct, structs
 
@@ -33,9 +36,9 @@ NO_ANSWER, GREW_OLD, TOO_LATE = "nobody answered in time", "the approval was not
 
 
 def submit(task: Task, *, has_preview: bool, preview_id: str | None, now: int, actor: str | None = None) -> Change:
-    """Freeze a draft. What was said about it before no longer counts."""
+    """Freeze a draft. Earlier votes on it no longer count."""
     gate = review_of(task).gate
-    is_asked_back = gate is not None and gate.state is GateState.CHANGES_REQUESTED  # until it is seen what has changed
+    is_asked_back = gate is not None and gate.state is GateState.CHANGES_REQUESTED  # kept until compared with the edit
     review = structs.replace(
         review_of(task) if is_asked_back else closed_review(review_of(task), GateState.SUPERSEDED, now),
         has_preview=has_preview,
@@ -46,7 +49,7 @@ def submit(task: Task, *, has_preview: bool, preview_id: str | None, now: int, a
 
 
 def send_back(task: Task, errors: tuple[str, ...], *, now: int, preview: Raw | None = None) -> Change:
-    """It cannot be approved as it is: its author may mend it."""
+    """Return a task that cannot be approved as it is to its author, who can correct it."""
     review = structs.replace(review_of(task), errors=errors, preview_id=None)
     payload: dict[str, object] = {"errors": list(errors)}
     also = {"review": review, **_kept_preview(preview)}
@@ -60,9 +63,10 @@ def _kept_preview(preview: Raw | None) -> dict[str, object]:
 def assess(
     task: Task, preview: Raw | None, demand: ApprovalRequirement, people: ReviewerDirectory, *, now: int
 ) -> Change:
-    """The preview is there and found good: people are asked, or the policy approves by itself.
+    """Open the gate of a task whose preview, if any, succeeded: reviewers are asked, or the policy approves
+    automatically.
 
-    What somebody asked to be changed, and is as it was, goes back to its author again.
+    If a reviewer requested changes and the task is unchanged, it goes back to its author again.
     """
     seen = structs.replace(task, preview=preview)
     if (asked := _unchanged_since(seen)) is not None:
@@ -84,7 +88,7 @@ def assess(
 
 
 def _unchanged_since(task: Task) -> Gate | None:
-    """The gate at which somebody asked for changes of exactly this, and was not heard; None if there is none."""
+    """Return the gate where changes to exactly this digest were requested and not made, or None."""
     for gate in review_of(task).gates:
         if gate.state in _NOT_HEARD and _asking(gate) and gate.digest == digest_at(task, gate):
             return gate
@@ -97,13 +101,13 @@ def _asking(gate: Gate) -> list[str]:
 
 
 def _not_changed(task: Task, gate: Gate, *, now: int) -> Change:
-    """It goes back once more. Whoever asked may think again, and an administrator dismiss it, as before."""
+    """Send the task back once more. As before, the requester can vote again, and an admin can dismiss the request."""
     why = f"{', '.join(_asking(gate))} asked for changes, and nothing that matters has changed; edit it first"
     return send_back(task, (why,), now=now)
 
 
 def born_held(task: Task, demand: ApprovalRequirement, people: ReviewerDirectory, *, now: int) -> Task:
-    """A new task that waits for people before anybody may claim it."""
+    """Return a new task with its gate, so that no worker can claim it before it is approved."""
     gate, _ = open_gate(task, demand, people, now=now)
     status = Status.PENDING if gate.is_automatic else Status.REVIEWING
     review = review_of(task).with_gate(gate, editors=())
@@ -112,12 +116,12 @@ def born_held(task: Task, demand: ApprovalRequirement, people: ReviewerDirectory
 
 
 def risk_record(risk: Risk, now: int) -> dict[str, object]:
-    """What is kept of an assessment."""
+    """Return the fields of an assessment that are stored in the task."""
     return {**structs.asdict(risk), "assessed_at": now}
 
 
 def advance_review(task: Task, people: ReviewerDirectory, *, now: int) -> Change | None:
-    """What time, or a change among the people, has done to a task that waits; None if nothing."""
+    """Return what time, or a change of accounts, does to a task under review; None if nothing."""
     gate = review_of(task).gate
     if gate is None or task.status not in (Status.REVIEWING, Status.APPROVED):
         return None
@@ -126,10 +130,10 @@ def advance_review(task: Task, people: ReviewerDirectory, *, now: int) -> Change
     if now >= gate.expires_at:
         return _expired(task, gate, NO_ANSWER, now=now)
     state = people.standing(gate, now).state
-    if state is GateState.APPROVED:  # somebody whose vote was on record may vote again, or a rule is met by delegation
+    if state is GateState.APPROVED:  # a recorded vote counts again, or a delegation meets a rule
         closed = structs.replace(gate, state=state, decided_at=now)
         return approved(task, closed, Verb.APPROVE, now=now, actor=SYSTEM)
-    if state is GateState.REJECTED:  # a no that did not count, because its voter was away
+    if state is GateState.REJECTED:  # a rejection counts again, for example after its voter was reactivated
         return _turned_down(task, gate, now=now)
     after, events = reconsidered(gate, people, now=now)
     if after == gate:
@@ -165,7 +169,7 @@ def _expired(task: Task, gate: Gate, reason: str, *, now: int) -> Change:
 
 
 def start(task: Task, directory: Directory, *, now: int, actor: str) -> Change:
-    """Let an approved task join its queue. Raises ApprovalNotGood."""
+    """Move an approved task to its queue. Raises ApprovalNotGood."""
     gate = gate_for(task)
     if task.status is Status.APPROVED and (why := not_good(task, gate, directory, now=now)):
         raise ApprovalNotGood(f"task {task.id} was not started: {why}")
@@ -180,7 +184,7 @@ def start(task: Task, directory: Directory, *, now: int, actor: str) -> Change:
 
 
 def not_good(task: Task, gate: Gate, directory: Directory, *, now: int, has_begun: bool = False) -> str:
-    """Why this approval does not let the task run now; empty if it does."""
+    """Return why this approval does not allow the task to run now; empty if it does."""
     if gate.state is not GateState.APPROVED:
         return f"approval {gate.id} is {gate.state}"
     if not gate.step and gate.digest != digest_at(task, gate):
@@ -199,7 +203,7 @@ def not_good(task: Task, gate: Gate, directory: Directory, *, now: int, has_begu
 
 
 def revoke(task: Task, people: ReviewerDirectory, *, now: int, actor: str, reason: str) -> Change:
-    """Take an approval back before the task runs: people are asked anew."""
+    """Revoke an approval before the task runs; reviewers are asked again. Raises GateClosed."""
     gate = gate_for(task)
     if gate.state is not GateState.APPROVED or task.status not in (Status.APPROVED, Status.PENDING):
         raise GateClosed(f"approval {gate.id} is {gate.state} and the task {task.status}; there is nothing to revoke")
@@ -221,7 +225,10 @@ def revoke(task: Task, people: ReviewerDirectory, *, now: int, actor: str, reaso
 
 
 def break_glass(task: Task, *, now: int, actor: str, reason: str) -> Change:
-    """Run it without approval, in the open: never counted as one, and to be looked at after the fact."""
+    """Run a task without approval. Raises InvalidTask and GateClosed.
+
+    The bypass is recorded, never counts as an approval, and opens another gate for a review after the fact.
+    """
     if not reason.strip():
         raise InvalidTask("say why the approval is bypassed; the reason is kept on record")
     gate = gate_for(task)
@@ -239,7 +246,7 @@ def break_glass(task: Task, *, now: int, actor: str, reason: str) -> Change:
         conflicts=gate.conflicts | {actor},
     )
     cancelled = structs.replace(gate, state=GateState.CANCELLED, decided_at=now, is_bypassed=True)
-    # The gate that is over stays the newest, so that nothing waits for what is said after the fact.
+    # The closed gate stays the newest, so that the task does not wait for the review after the fact.
     gates = (*(each for each in review.gates if each.id != gate.id), later, cancelled)
     bypass = Bypass(by=actor, at=now, reason=reason, digest=gate.digest)
     return change(
@@ -255,7 +262,7 @@ def break_glass(task: Task, *, now: int, actor: str, reason: str) -> Change:
 
 
 def comment(task: Task, text: str, *, now: int, actor: str) -> Change:
-    """Say something that is no vote."""
+    """Add a comment, which is not a vote. Raises InvalidTask and NoGate."""
     if not text.strip() or len(text) > _LONGEST_COMMENT:
         raise InvalidTask(f"a comment has 1 to {_LONGEST_COMMENT} characters")
     review = review_of(task)
@@ -269,7 +276,7 @@ def comment(task: Task, text: str, *, now: int, actor: str) -> Change:
 
 
 def dismiss(task: Task, voter: str, reason: str, people: ReviewerDirectory, *, now: int, actor: str) -> Change:
-    """Somebody's request for changes counts no more. The author and those with a hand in it cannot do that."""
+    """Dismiss a reviewer's request for changes. Accounts with an author conflict cannot do that."""
     gate = gate_for(task)
     if gate.state is not GateState.CHANGES_REQUESTED or task.status is not Status.DRAFT:
         raise NoGate(f"nobody's request for changes holds up task {task.id}")
@@ -302,22 +309,23 @@ def dismiss(task: Task, voter: str, reason: str, people: ReviewerDirectory, *, n
     return change(task, Verb.REOPEN, now=now, actor=actor, first_events=(event,), payload=payload, review=review)
 
 
-# Before a run begins: whether its approval is still good, and how it waits where it is not.
+# Before a run starts: whether its approval is still valid, and how the task waits if it is not.
 
 
 STALE = "what it would change has changed since the preview"
 
 
 class Clearance(Struct, frozen=True):
-    """Whether people have let this task run, as it is. `reason` tells why not; it is empty too if nobody was asked."""
+    """Whether a task is approved exactly as it is. `reason` says why not; it is also empty if no approval was
+    requested."""
 
     is_good: bool
     reason: str = ""
 
 
 def clearance_of(task: Task, directory: Directory, *, now: int, policy: str | None = None) -> Clearance:
-    """The digest is computed again from the record that would run; `policy` is what the guard demands now. Raises
-    InvalidSubject."""
+    """Check the approval against a digest recomputed from the record that would run. `policy` is what the guard demands
+    now. Raises InvalidSubject."""
     gate = whole_gate(task)
     if gate is None:
         return Clearance(False)
@@ -332,7 +340,7 @@ def clearance_of(task: Task, directory: Directory, *, now: int, policy: str | No
 
 
 def is_bypassed(task: Task, gate: Gate) -> bool:
-    """Whether the glass was broken for the task exactly as it is, and nobody has said since that this was wrong."""
+    """Whether the approval was bypassed for exactly this digest, and no reviewer has rejected that since."""
     return _stays_bypassed(task, gate) and gate.digest == digest_at(task, gate)
 
 
@@ -342,7 +350,7 @@ def _stays_bypassed(task: Task, gate: Gate) -> bool:
 
 
 def whole_gate(task: Task) -> Gate | None:
-    """The newest gate for the task as a whole."""
+    """Return the newest gate for the task as a whole, or None."""
     gates = [gate for gate in review_of(task).gates if not gate.step]
     return gates[-1] if gates else None
 
@@ -356,7 +364,7 @@ def has_begun(task: Task, gate: Gate) -> bool:
 
 
 def has_changed(before: Raw | None, now: Raw) -> bool:
-    """Whether a preview made now saw other versions than the one that was approved, or finds something wrong."""
+    """Whether a new preview saw other resource versions than the approved one, or reports errors."""
     if before is None:
         return True
     seen = read_preview(now)
@@ -364,20 +372,21 @@ def has_changed(before: Raw | None, now: Raw) -> bool:
 
 
 def wants_versions(preview: Raw | None) -> bool:
-    """Whether the preview told in which state it saw its resources."""
+    """Whether the preview contains the versions of its resources."""
     try:
         return preview is not None and bool(read_preview(preview).versions)
     except InvalidSubject:
-        return True  # it cannot be compared, so it is not the same
+        return True  # it cannot be compared, so treat it as changed
 
 
 def _over(reason: str) -> GateState:
-    """What becomes of a gate that lets nothing pass any more; what was tampered with never passes by itself again."""
+    """Return the final state of a gate that is no longer valid. A task that was tampered with never passes
+    automatically."""
     return GateState.REVOKED if reason == ANOTHER else GateState.STALE
 
 
 def previewed_again(task: Task, reason: str, *, preview_id: str, now: int) -> Withheld:
-    """Back to the preview: whatever was approved counts no more."""
+    """Send the task back to its preview; earlier approvals no longer count."""
     review = closed_review(review_of(task), _over(reason), now)
     fields = {
         "review": structs.replace(review, has_preview=True, preview_id=preview_id),
@@ -388,7 +397,7 @@ def previewed_again(task: Task, reason: str, *, preview_id: str, now: int) -> Wi
 
 
 def assessed_again(task: Task, reason: str, *, now: int) -> Withheld:
-    """Back to where its risk is scored and its policy chosen: it may pass by itself, and that is on record."""
+    """Send the task back to risk assessment and policy selection. It can pass automatically, which is recorded."""
     review = closed_review(review_of(task), _over(reason), now)
     unseen = {"preview": None, "digest": None}
     fields = {"review": structs.replace(review, has_preview=False, preview_id=None), **unseen}
@@ -396,11 +405,11 @@ def assessed_again(task: Task, reason: str, *, now: int) -> Withheld:
 
 
 def requested_again(task: Task, demand: ApprovalRequirement, people: ReviewerDirectory, *, now: int) -> Withheld:
-    """People are asked before it runs, or goes on."""
+    """Request approval before the task runs, or continues."""
     stale = task
     if not demand.step:
         stale = structs.replace(task, review=closed_review(review_of(task), GateState.STALE, now))
-    counted = structs.replace(stale, attempt=task.attempt - 1)  # the run that meets the gate does not count
+    counted = structs.replace(stale, attempt=task.attempt - 1)  # the run that reaches the gate does not count
     gate, events = open_gate(counted, demand, people, now=now)
     fields: dict[str, object] = {"review": review_of(stale).with_gate(gate, editors=())}
     if not demand.step:
@@ -409,7 +418,7 @@ def requested_again(task: Task, demand: ApprovalRequirement, people: ReviewerDir
 
 
 def step_gate(task: Task, step: str, about: object) -> Gate | None:
-    """The gate for exactly this step of a run."""
+    """Return the gate for exactly this step of a run, or None."""
     for gate in reversed(review_of(task).gates):
         is_its_own = (gate.step, gate.generation) == (step, task.generation)
         if is_its_own and gate.digest == digest_for(task, gate.policy, gate.number, step, about):
@@ -418,8 +427,8 @@ def step_gate(task: Task, step: str, about: object) -> Gate | None:
 
 
 def may_go_on(task: Task, gate: Gate, directory: Directory, *, now: int) -> bool:
-    """Whether people have let this step of a run pass, and would still do so."""
+    """Whether this step of a run is approved, and the approval is still valid."""
     if _stays_bypassed(task, gate):
         return True
-    unlimited = structs.replace(task, review=structs.replace(review_of(task), not_after=None))  # it has begun long ago
+    unlimited = structs.replace(task, review=structs.replace(review_of(task), not_after=None))  # it has started
     return not not_good(unlimited, gate, directory, now=now, has_begun=has_begun(task, gate))

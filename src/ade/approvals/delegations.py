@@ -1,4 +1,4 @@
-"""Delegations: who lets whom answer in his place, made and taken back by himself or by an admin."""
+"""Delegations in the store: create, revoke, and list who votes on behalf of whom. For the delegator or an admin."""
 
 import os
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ from ade.stores.ports import Stores
 from ade.stores.repository import Repository, decided
 from ade.tasks.identifiers import uuid7
 
-_KEPT_MS = 90 * 86_400_000  # after its end, for whoever asks why a vote counted
+_KEPT_MS = 90 * 86_400_000  # after its end, to explain why a vote counted
 DELEGATIONS = Repository("delegation", Delegation, lambda delegation: delegation.ends_at + _KEPT_MS)
 
 
 async def create(stores: Stores, wanted: Delegation, *, actor: str) -> Delegation:
-    """Its id is given here, and it begins now if it would have begun earlier.
+    """Store a delegation under a new ID. A start in the past becomes now.
 
-    Raises InvalidDelegation, UnknownAccount, and NotPermitted when the actor is neither the delegator nor an admin.
+    Raises InvalidDelegation, UnknownAccount, and NotPermitted if the actor is neither the delegator nor an admin.
     """
     delegator = (await find(stores, wanted.delegator)).record
     await _check_actor(stores, actor, delegator.id)
@@ -64,14 +64,17 @@ async def _able_delegate(stores: Stores, account: str) -> str:
 
 
 async def report_cycle(stores: Stores, new: Delegation, actor: str) -> None:
-    """Two that are made at once do not see each other. Whoever votes goes round no ring, but somebody should know."""
+    """Log an event if a new delegation closes a cycle.
+
+    Two concurrent creates do not see each other. Votes are safe, because no account appears twice in a chain.
+    """
     others = [other for other in await load_delegations(stores) if other.id != new.id]
     if closes_cycle(new, others):
         await stores.documents.write([], [_event(CYCLE_FOUND, new, stores.clock.now(), actor)])
 
 
 async def revoke(stores: Stores, delegation_id: str, *, actor: str) -> Delegation:
-    """It is over at once; again it changes nothing. Raises UnknownDelegation and NotPermitted."""
+    """End a delegation immediately; repeating it has no effect. Raises UnknownDelegation and NotPermitted."""
 
     async def step() -> Delegation:
         kept = await DELEGATIONS.get(stores, delegation_id)
@@ -91,12 +94,12 @@ async def revoke(stores: Stores, delegation_id: str, *, actor: str) -> Delegatio
 
 
 async def load_delegations(stores: Stores) -> Sequence[Delegation]:
-    """All that are kept, also those that are over: in one read."""
+    """Load all stored delegations, including ended ones, in one read."""
     return [kept.record for kept in (await DELEGATIONS.all(stores)).values()]
 
 
 async def list_delegations(stores: Stores, account: str | None = None) -> list[Delegation]:
-    """The oldest first; of one account those it has given and those it was given."""
+    """List delegations, oldest first; with an account, those where it is the delegator or the delegate."""
     known = await load_delegations(stores)
     return [each for each in known if account is None or account in (each.delegator, each.delegate)]
 
@@ -110,7 +113,7 @@ async def _check_actor(stores: Stores, actor: str, delegator: str) -> None:
 
 
 def conditions_of(delegation: Delegation) -> dict[str, object]:
-    """What it is limited to, for people: only what is not left open."""
+    """Return the conditions of a delegation for display, without those that match everything."""
     sets = {"names": delegation.names, "tags": delegation.tags, "resource_types": delegation.resource_types}
     shown: dict[str, object] = {name: sorted(values) for name, values in sets.items() if values}
     if delegation.from_level is not RiskLevel.LOW:

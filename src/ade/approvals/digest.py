@@ -1,4 +1,4 @@
-"""One text for one meaning: JSON in the canonical form of RFC 8785, and its SHA-256."""
+"""Canonical JSON (RFC 8785), and the SHA-256 digest of everything about a task that reviewers approve."""
 
 import hashlib
 import math
@@ -16,17 +16,17 @@ from ade.approvals.risk import RiskLevel
 from ade.locks.model import LockSpec
 from ade.tasks.model import Task
 
-MOST_EXACT = 2**53 - 1  # beyond it two whole numbers are one floating point number, and would be one text
-_LEAST_PLAIN, _MOST_PLAIN = -7, 21  # exponents between which a number is written without one
+MOST_EXACT = 2**53 - 1  # beyond it, different integers are the same float and would have the same text
+_LEAST_PLAIN, _MOST_PLAIN = -7, 21  # exponents between which a number is written without an exponent
 
 
 def digest_of(subject: Mapping[str, object]) -> str:
-    """SHA-256 over everything that matters, in hexadecimal digits. Raises InvalidSubject."""
+    """Return the SHA-256 of the canonical form in hexadecimal. Raises InvalidSubject."""
     return hashlib.sha256(canonical(subject)).hexdigest()
 
 
 def canonical(value: object) -> bytes:
-    """The one way to write this JSON value. Raises InvalidSubject for what has none."""
+    """Return the canonical form of a JSON value. Raises InvalidSubject if it has none."""
     try:
         return _written(value).encode()
     except UnicodeEncodeError:
@@ -46,7 +46,7 @@ def _written(value: object) -> str:
         case int():
             return _whole(value)
         case float():
-            return _number(value)  # also one above 2^53: it is what it says
+            return _number(value)  # a float above 2^53 is exact
         case list() | tuple():
             return f"[{','.join(_written(each) for each in value)}]"
         case Mapping():
@@ -55,7 +55,7 @@ def _written(value: object) -> str:
 
 
 def _object(value: Mapping[object, object]) -> str:
-    """Names in the order of their UTF-16 units, as RFC 8785 wants it."""
+    """Sort the names by their UTF-16 code units, as RFC 8785 requires."""
     for name in value:
         if not isinstance(name, str):
             raise InvalidSubject(f"the names in a JSON object are text, not {name!r:.60}")
@@ -64,7 +64,7 @@ def _object(value: Mapping[object, object]) -> str:
 
 
 def _text(value: str) -> str:
-    """With as few escapes as JSON allows."""
+    """Escape only what JSON requires."""
     return encode_basestring(value)
 
 
@@ -75,11 +75,12 @@ def _whole(value: int) -> str:
 
 
 def _number(value: float) -> str:
-    """As ECMAScript writes it: the fewest digits that mean this number, with an exponent only far from one."""
+    """Format as ECMAScript does: the fewest digits that identify the number, and an exponent only if it is far from
+    one."""
     if not math.isfinite(value):
         raise InvalidSubject(f"{value} is no JSON number")
     if value == 0:
-        return "0"  # also what is below zero by sign alone
+        return "0"  # also negative zero
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
     assert isinstance(exponent, int)  # it is finite
     text = "".join(str(digit) for digit in digits)
@@ -87,7 +88,7 @@ def _number(value: float) -> str:
 
 
 def _placed(digits: str, point: int) -> str:
-    """The digits with the point behind so many of them."""
+    """Place the decimal point after `point` digits."""
     if _LEAST_PLAIN < point - 1 < _MOST_PLAIN:
         if point <= 0:
             return f"0.{'0' * -point}{digits}"
@@ -98,7 +99,7 @@ def _placed(digits: str, point: int) -> str:
     return f"{digits[0]}{rest}e{point - 1:+d}"
 
 
-# What exactly people approve: everything of a task that matters, written down in one way, and its digest.
+# The subject of an approval: every field of a task that matters, and its digest.
 
 
 class Preview(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -114,30 +115,30 @@ _preview = msgspec.json.Decoder(Preview).decode
 
 
 def read_preview(raw: Raw) -> Preview:
-    """Raises InvalidSubject for what no preview looks like."""
+    """Decode a preview. Raises InvalidSubject if it is malformed."""
     try:
         return _preview(raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # not UTF-8, or too deep
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # not UTF-8, or nested too deeply
         raise InvalidSubject(
             f"a preview must return ade.Preview(changes=[...], warnings=[...], errors=[...], versions={{...}}): {error}"
         ) from None
 
 
 def resources_of(task: Task) -> tuple[str, ...]:
-    """All that the task names: what it changes, and what it locks."""
+    """Return all resources that the task names: those it changes, and those it locks."""
     return tuple(dict.fromkeys((*task.resources, *(spec.resource for spec in task.locks))))
 
 
 def subject_of(task: Task, level: RiskLevel) -> Subject:
+    """Return the part of a task that the conditions of policies and delegations look at."""
     kinds = frozenset(resource.partition(":")[0] for resource in resources_of(task))
     return Subject(name=task.name, tags=frozenset(task.tags), resource_types=kinds, level=level, task_id=task.id)
 
 
 def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: object = None) -> str:
-    """Of the task as it would run under this policy; for a gate in the middle of a run, of that step too.
+    """Return the digest of the task as it would run under this policy; for a gate within a run, also of that step.
 
-    The number of the gate is part of it, so that no answer at one gate can ever be taken for one at another. Raises
-    InvalidSubject.
+    The gate number is part of the digest, so that a vote at one gate can never count at another. Raises InvalidSubject.
     """
     review = task.review or Review()
     written: dict[str, object] = {
@@ -157,7 +158,7 @@ def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: o
         "preview": None if task.preview is None else _plain(task.preview),
         "policy": {"id": policy.id, "version": policy.version},
     }
-    if task.needs:  # most ask for none, and were approved before any could
+    if task.needs:  # left out if empty: digests from before `needs` existed stay valid
         written["needs"] = list(task.needs)
     if step:
         written["step"], written["about"] = step, about
@@ -165,7 +166,7 @@ def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: o
 
 
 def digest_at(task: Task, gate: Gate) -> str:
-    """What the digest of the task is now, at a gate that was opened earlier."""
+    """Return the current digest of the task at a gate that was opened earlier."""
     return digest_for(task, gate.policy, gate.number, gate.step, gate.about)
 
 

@@ -1,4 +1,4 @@
-"""What people are told when they may not do something about an approval, or have written rules that cannot be."""
+"""Errors of approvals, guard rules, policies, the rulebook, and run-time settings."""
 
 from ade.errors import AdeError
 

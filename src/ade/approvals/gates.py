@@ -1,7 +1,7 @@
-"""A gate: what must be decided by people before a task goes on, and what their votes mean so far.
+"""Evaluation of a gate: what its votes mean now, and who can still vote.
 
-Nothing is counted up and kept: `evaluate` is asked whenever a vote, an edit, a delegation, a role or the clock may have
-changed something, inside the write that changes it.
+No counts are stored. `evaluate` runs whenever a vote, an edit, a delegation, a role, or the clock might have changed
+the result, inside the write that changes it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,21 +24,21 @@ from ade.approvals.model import (
     chains_to,
 )
 
-# One person fills one slot: whether all rules are met together is a matching, and not a count for each.
+# One person fills one slot, so whether all rules are met is a bipartite matching and not a count per rule.
 
 
-Slot = tuple[int, int]  # the number of a rule, and of the place in it
+Slot = tuple[int, int]  # the number of a rule, and of the slot in it
 
 
 def slots_of(needed: Sequence[int]) -> list[Slot]:
-    """So many places for each rule."""
+    """Return one slot for each approval that each rule needs."""
     return [(rule, place) for rule, count in enumerate(needed) for place in range(count)]
 
 
 def fill(needed: Sequence[int], able: Mapping[str, frozenset[int]]) -> dict[Slot, str]:
-    """As many slots as can be filled at once, each by another person. `able`: person -> the rules it may answer for.
+    """Fill as many slots as possible, each with a different person. `able`: person -> the rules they can vote for.
 
-    The people are taken in the order given, and one who has a slot keeps one: more people never fill fewer.
+    People are taken in the given order, and a person with a slot keeps one, so more people never fill fewer slots.
     """
     filled: dict[Slot, str] = {}
     places = slots_of(needed)
@@ -50,7 +50,7 @@ def fill(needed: Sequence[int], able: Mapping[str, frozenset[int]]) -> dict[Slot
 def _seat(
     person: str, places: Sequence[Slot], able: Mapping[str, frozenset[int]], filled: dict[Slot, str], tried: set[Slot]
 ) -> bool:
-    """Find a slot for the person, moving others to slots of theirs where that makes room."""
+    """Find a slot for the person, moving others to other slots of theirs if needed."""
     for slot in places:
         if slot[0] not in able[person] or slot in tried:
             continue
@@ -62,7 +62,7 @@ def _seat(
 
 
 class GateStanding(Struct, frozen=True, kw_only=True):
-    """What the votes mean now. Slots are told by the names of their rules."""
+    """The result of evaluating a gate. Missing slots are described by the names of their rules."""
 
     state: GateState
     approved_by: tuple[str, ...] = ()  # people whose approvals fill a slot
@@ -73,7 +73,7 @@ class GateStanding(Struct, frozen=True, kw_only=True):
 
 
 def evaluate(gate: Gate, directory: Directory, delegations: Sequence[Delegation], now: int) -> GateStanding:
-    """Pure: the same votes, people and time always mean the same."""
+    """Evaluate the votes at a gate. Pure: the same votes, accounts, and time always give the same result."""
     if gate.state not in UNDECIDED:
         return GateStanding(state=gate.state)
     room = _Eligibility(gate, directory, delegations)
@@ -105,7 +105,8 @@ def _state(
     able: Mapping[str, frozenset[int]],
     now: int,
 ) -> GateState:
-    """A no goes before a yes; nothing that is late counts; and what cannot be met never passes."""
+    """Rejections take precedence over approvals, late votes do not count, and a gate that cannot be met never
+    passes."""
     vetoed = any(room.has_veto(newest[who]) for who in rejecting)
     if vetoed or len(rejecting) >= gate.policy.deny_threshold:
         return GateState.REJECTED
@@ -121,8 +122,8 @@ def _state(
 
 
 def still_stands(gate: Gate, directory: Directory, now: int) -> bool:
-    """At the start: whether the approval is still good. Those who gave it must be there, and have their roles where the
-    policy wants that; and it must not be older than it may be."""
+    """Whether an approval is still valid when the task starts: it is not too old, and its voters are active and, if the
+    policy rechecks roles, still have them."""
     if gate.state is not GateState.APPROVED or gate.decided_at is None:
         return False
     if now >= gate.decided_at + gate.policy.valid_for_ms:
@@ -143,7 +144,8 @@ def admitting_chain(
     delegations: Sequence[Delegation],
     now: int,
 ) -> Chain | None:
-    """For whom somebody's vote would count: empty for himself, which goes first; None if for nobody."""
+    """Return the delegation chain under which a vote would count: empty for the voter's own slot, which is preferred;
+    None if it would not count."""
     voter, room = directory.get(voter_id), _Eligibility(gate, directory, delegations)
     if voter is None:
         return None
@@ -154,8 +156,8 @@ def admitting_chain(
 
 
 def seats(gate: Gate, directory: Directory) -> tuple[tuple[str, ...], ...]:
-    """For each rule the people whose approvals fill its places, also of a gate that was decided: then those who gave
-    them are taken as they were."""
+    """Return for each rule the people whose approvals fill its slots. At a decided gate, voters keep the roles they had
+    when they voted."""
     room = _Eligibility(gate, directory, (), keeps_roles=gate.state not in UNDECIDED)
     approving = {
         who: room.rules_for(vote) for who, vote in room.counted(gate.votes).items() if vote.decision is Decision.APPROVE
@@ -167,7 +169,7 @@ def seats(gate: Gate, directory: Directory) -> tuple[tuple[str, ...], ...]:
 
 
 def uncounted(gate: Gate, directory: Directory) -> dict[int, str]:
-    """Why votes do not count, by their seq; those that do are not in it."""
+    """Return why votes do not count, by their `seq`; votes that count are left out."""
     room = _Eligibility(gate, directory, (), keeps_roles=gate.state not in UNDECIDED)
     newest = {vote.seq for vote in room.counted(gate.votes).values()}
     reasons = {vote.seq: room.why_not(vote) for vote in gate.votes if vote.seq not in newest}
@@ -175,7 +177,7 @@ def uncounted(gate: Gate, directory: Directory) -> dict[int, str]:
 
 
 def rules_in_force(gate: Gate, now: int) -> tuple[PolicyRule, ...]:
-    """Those of the policy; every escalation step that is due adds people to each of them, and takes nobody away."""
+    """Return the policy's rules; every escalation step that is due adds reviewers to each rule, and removes none."""
     due = [
         step
         for number, step in enumerate(gate.policy.steps)
@@ -190,7 +192,7 @@ def rules_in_force(gate: Gate, now: int) -> tuple[PolicyRule, ...]:
 
 
 class _Eligibility:
-    """Who may answer at this gate, and for which of its rules."""
+    """Who can vote at a gate, and for which of its rules."""
 
     def __init__(
         self, gate: Gate, directory: Directory, delegations: Sequence[Delegation], *, keeps_roles: bool = False
@@ -202,12 +204,13 @@ class _Eligibility:
         self._conflicts = {*gate.conflicts, *(directory.who(account) for account in gate.conflicts)}
 
     def counted(self, votes: Sequence[Vote]) -> dict[str, Vote]:
-        """The newest vote of each person, if it counts. One that counts no more brings no older one back to life."""
+        """Return the newest vote of each person, if it counts. A vote that no longer counts does not revive an older
+        one."""
         newest: list[tuple[set[str], Vote]] = []
         for vote in sorted(votes, key=lambda vote: vote.seq):
             if vote.is_dismissed or vote.digest != self._gate.digest:
                 continue
-            # Accounts that were one person's when they voted stay that, whatever was changed since.
+            # Accounts that belonged to one person when they voted still count as one, whatever was changed since.
             names = {self._directory.who(vote.voter), vote.person or vote.voter}
             for known, _ in (same := [each for each in newest if each[0] & names]):
                 names |= known
@@ -215,7 +218,7 @@ class _Eligibility:
         return {self._directory.who(vote.voter): vote for _, vote in newest if not self.why_not(vote)}
 
     def rules_for(self, vote: Vote) -> frozenset[int]:
-        """The rules this vote may help to meet, as they were when it was given."""
+        """Return the rules that this vote can help to meet, as they were when it was given."""
         voter = self._directory.get(vote.voter)
         if voter is None:
             return frozenset()
@@ -224,7 +227,7 @@ class _Eligibility:
         return self.admitting(voter, vote.chain or (vote.voter,), vote.at)
 
     def able(self, now: int) -> dict[str, frozenset[int]]:
-        """Every person that could answer, and for which rules."""
+        """Return every person who could vote, and for which rules."""
         found: dict[str, frozenset[int]] = {}
         for account in self._directory.everybody():
             if self._may(account):
@@ -246,7 +249,7 @@ class _Eligibility:
         return voter is not None and not self._gate.policy.veto_roles.isdisjoint(voter.roles)
 
     def why_not(self, vote: Vote) -> str:
-        """Why a vote counts for nothing, whatever the others say; empty if it counts."""
+        """Return why a vote does not count, whatever the other votes are; empty if it counts."""
         voter = self._directory.get(vote.voter)
         if vote.is_dismissed:
             return "it was dismissed"
@@ -269,13 +272,14 @@ class _Eligibility:
         return not self._gate.policy.authors_may_vote and not names.isdisjoint(self._conflicts)
 
     def chains(self, account: Account, now: int) -> list[Chain]:
-        """His own slot, and those of others if he may answer for others at all."""
+        """Return the account's own slot, and the slots of its delegators if it can vote on behalf of others."""
         chains = chains_to(account.id, self._delegations, self._gate.subject, now)
         usable = [chain for chain in chains if not any(self._is_conflicted(member) for member in chain)]
         return usable if account.is_approver else [chain for chain in usable if len(chain) == 1]
 
     def admitting(self, voter: Account, chain: Chain, at: int) -> frozenset[int]:
-        """By whose slot it is: a role must be the voter's own, unless the policy lets it travel."""
+        """Return the rules that admit the slot owner. A role must also be held by the voter, unless the policy lets
+        roles travel."""
         owner = self._directory.get(chain[0])
         if owner is None or not owner.is_active:
             return frozenset()
@@ -305,26 +309,27 @@ def _described(rule: PolicyRule) -> str:
     return ", ".join(named)
 
 
-# Who could meet a policy, before anybody has asked them.
+# Who could meet a policy, before a gate is opened.
 
 
 class RuleCandidates(Struct, frozen=True):
-    """A rule of a policy, and the accounts that may answer for it."""
+    """A policy rule, and the accounts that can vote for it."""
 
     rule: PolicyRule
     accounts: tuple[str, ...]
-    later: tuple[str, ...]  # those an escalation adds
+    later: tuple[str, ...]  # accounts that an escalation adds
 
 
 class Candidates(Struct, frozen=True):
-    """All rules, and how many people all of them together lack: one person fills one place."""
+    """The candidates of all rules, and how many people are missing in total: one person fills one slot."""
 
     rules: tuple[RuleCandidates, ...]
     missing: int
 
 
 def candidates(policy: Policy, directory: Directory) -> Candidates:
-    """Of the people there are now; whoever has a hand in a task will be left out by its gate."""
+    """Find candidates among the current accounts. The gate of a task later leaves out accounts with an author
+    conflict."""
     able = [account for account in directory.everybody() if account.is_active and account.is_human]
     found = []
     for rule in policy.rules:

@@ -1,7 +1,7 @@
-"""One rule of the guard: what it is about, and what it says of that.
+"""Guard rules: the conditions of a rule, and the verdict on a task or tool call (allow, deny, or demand approval).
 
-A rule that denies or demands holds if any text, path or resource it looks at fits: hiding one among others is no way
-around it. A rule that allows holds only if all of them fit: adding one is no way in.
+A rule that denies or demands matches if any text, path, or resource matches: hiding one among others does not evade it.
+A rule that allows matches only if all of them match: adding one does not get past it.
 """
 
 import re
@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 
 from ade.common.patterns import matches_any, parts_of, path_pattern, readings, text_pattern
 
-ANYWHERE = "*"  # in place of an argument's name: any text anywhere in the arguments
+ANYWHERE = "*"  # instead of an argument name: any text anywhere in the arguments
 _WORD_ENDS = re.compile(r"[\s'\"`;|&<>(){}\[\],=:]+")
 _PATH_STARTS = ("~", ".", "/")
 Scalar = str | int | float | bool
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class GuardOccasion(StrEnum):
-    """When the guard is asked."""
+    """When the guard is consulted."""
 
     __hash__ = str.__hash__  # an Enum's own is a Python function
 
@@ -33,20 +33,22 @@ class GuardOccasion(StrEnum):
 
 
 class GuardRulesVerdict(StrEnum):
+    """What a guard rule decides."""
+
     __hash__ = str.__hash__
 
     ALLOW = auto()
     DENY = auto()
-    DEMAND = auto()  # people must approve first
+    DEMAND = auto()  # reviewers must approve first
 
 
 class GuardRule(Struct, frozen=True, kw_only=True):
-    """All conditions that are given must hold; without any the rule is for everything."""
+    """A guard rule. All given conditions must hold; without any, the rule matches everything."""
 
     do: GuardRulesVerdict
     name: str | None = None  # patterns
     tool: str | None = None
-    when: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()  # argument -> patterns for text, or very values: one of them
+    when: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()  # argument -> any of these text patterns or exact values
     paths: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
     tags: frozenset[str] = frozenset()
@@ -71,7 +73,7 @@ class _Path(NamedTuple):
 
 
 class GuardCase:
-    """What somebody wants to do. `arguments` may be JSON that nobody has read yet; it is read if a rule asks for it."""
+    """A task or tool call to judge. `arguments` can be undecoded JSON, which is decoded only if a rule needs it."""
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class GuardCase:
         arguments: Mapping[str, object] | Raw | None = None,
         resources: Sequence[str] = (),
         tags: Iterable[str] = (),
-        score: float | None = None,  # None: not known, so that no rule about it can be ruled out
+        score: float | None = None,  # None: unknown, so rules about it match unless they allow
     ) -> None:
         self.name = name
         self.tool = tool
@@ -92,7 +94,7 @@ class GuardCase:
 
     @cached_property
     def arguments(self) -> object:
-        """Raises msgspec.DecodeError."""
+        """The decoded arguments. Raises msgspec.DecodeError."""
         return msgspec.json.decode(self.given) if isinstance(self.given, Raw) else self.given
 
     @cached_property
@@ -101,13 +103,13 @@ class GuardCase:
 
     @cached_property
     def paths(self) -> list[_Path]:
-        """Everything that may be meant as a path: whole texts, and the words in them."""
+        """Everything that could be a path: whole texts, and the words in them."""
         words = dict.fromkeys(word for text in _texts(self.arguments) for word in _words(text))
         return [_Path(word, *parts_of(word)) for word in words]
 
 
 def holds(rule: GuardRule, case: GuardCase) -> bool:
-    """Cheap questions first: arguments are only looked at when all else fits."""
+    """Whether a rule matches a case. Cheap conditions come first: arguments are read only if all others match."""
     return (
         (rule.name is None or matches_any((rule.name,), case.name))
         and (rule.tool is None or (case.tool is not None and matches_any((rule.tool,), case.tool)))
@@ -152,12 +154,12 @@ def _argument_fits(rule: GuardRule, case: GuardCase, path: str, wanted: tuple[Sc
 
 
 def _is_same(value: object, wanted: Scalar) -> bool:
-    """True is not 1 here, although it is in Python."""
+    """Compare values; unlike in Python, True is not 1."""
     return isinstance(value, bool) is isinstance(wanted, bool) and value == wanted
 
 
 def _at(value: object, path: str) -> Iterator[object]:
-    """What stands under a dotted path. Names may have dots themselves; a list is looked through."""
+    """Yield the values under a dotted path. Names can contain dots themselves; lists are searched."""
     waiting: list[tuple[object, str]] = [(value, path)]
     while waiting:
         here, rest = waiting.pop()
@@ -171,7 +173,7 @@ def _at(value: object, path: str) -> Iterator[object]:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Every text inside, names and numbers too; the words of a list also as one line, as a command may be given so."""
+    """Yield every text inside, including names and numbers, and the strings of a list joined, as in a command line."""
     waiting = [value]
     while waiting:
         here = waiting.pop()
@@ -210,7 +212,7 @@ def _paths_fit(rule: GuardRule, case: GuardCase) -> bool:
     def fits(path: _Path) -> bool:
         _, parts, is_absolute = path
         if path.climbs and not _is_lenient(rule):
-            # Where a path that climbs ends is not known: it may well be the root.
+            # A path that starts with `..` can lead anywhere, even to the root.
             parts, is_absolute = tuple(part for part in parts if part != ".."), True
         return bool(parts) and any(pattern.matches(parts, is_absolute=is_absolute) for pattern in patterns)
 
@@ -218,11 +220,11 @@ def _paths_fit(rule: GuardRule, case: GuardCase) -> bool:
     return _fit(rule, paths, fits)
 
 
-# The guard: whether something may be done, may not, or needs people first. Whatever cannot be judged may not.
+# The guard applies the rules in order. A case that cannot be judged is denied.
 
 
 class GuardRuling(Struct, frozen=True, kw_only=True):
-    """`rule` is the number of the rule that was the first to hold, from 1; None where none did."""
+    """The verdict on a case. `rule` is the number of the first rule that matched, from 1; None if none did."""
 
     verdict: GuardRulesVerdict
     rule: int | None = None
@@ -231,7 +233,7 @@ class GuardRuling(Struct, frozen=True, kw_only=True):
 
 
 class GuardRuleSource(Protocol):
-    """Whatever has guard rules, as a rulebook does."""
+    """An object with guard rules, such as a rulebook."""
 
     @property
     def guard(self) -> Sequence[GuardRule]: ...
@@ -241,13 +243,13 @@ ALLOWED = GuardRuling(verdict=GuardRulesVerdict.ALLOW)
 
 
 def rule_on(rulebook: GuardRuleSource, case: GuardCase, occasion: GuardOccasion) -> GuardRuling:
-    """The first rule that holds decides; where none does, all is allowed. Never raises."""
+    """Apply the first rule that matches; if none does, the case is allowed. Never raises: an error denies the case."""
     number = 0
     try:
         for number, rule in enumerate(rulebook.guard, 1):
             if occasion in rule.at and holds(rule, case):
                 return GuardRuling(verdict=rule.do, rule=number, policy=rule.policy, reason=rule.reason)
-    except Exception as error:  # whatever it is, an attacker may have made it happen
+    except Exception as error:  # an attacker might have caused it, so fail closed
         reason = f"guard rule {number} could not be judged ({type(error).__name__}), so this is denied"
         return GuardRuling(verdict=GuardRulesVerdict.DENY, rule=number or None, reason=reason)
     return ALLOWED

@@ -1,4 +1,4 @@
-"""What is kept about the approval of a task, inside its record: gates, the votes at them, and what else people said."""
+"""Records of approvals: delegations, policies, gates, votes, and the review that is stored in each task."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from ade.accounts.model import Account, InvalidDelegation
 from ade.approvals.errors import InvalidPolicy
 from ade.approvals.risk import RiskLevel
 
-# Who answers for whom: for a while, under conditions, and never in a ring.
+# Delegations: limited in time, optionally under conditions, and never in a cycle.
 
 
 MAX_DELEGATION_MS = 90 * 86_400_000
@@ -22,11 +22,11 @@ DELEGATION_CREATED, DELEGATION_REVOKED = "delegation.created", "delegation.revok
 CYCLE_FOUND = "delegation.ring_found"
 _WILD = re.compile(r"[*?\[]")
 
-Chain = tuple[str, ...]  # from whose slot it is to whoever answers, both included
+Chain = tuple[str, ...]  # from the slot owner to the voter, both included
 
 
 class Subject(Struct, frozen=True, kw_only=True):
-    """What of a task the conditions of delegations and policies look at."""
+    """The part of a task that the conditions of delegations and policies look at."""
 
     name: str
     tags: frozenset[str] = frozenset()
@@ -36,24 +36,24 @@ class Subject(Struct, frozen=True, kw_only=True):
 
 
 class Delegation(Struct, frozen=True, kw_only=True):
-    """`delegator` lets `delegate` answer in his place. Empty conditions mean everything."""
+    """Lets `delegate` vote on behalf of `delegator`. Empty conditions match everything."""
 
     id: str
     delegator: str
     delegate: str
     starts_at: int
     ends_at: int
-    cascades: bool = False  # whether the delegate may pass it on
+    cascades: bool = False  # whether the delegate can delegate further
     is_revoked: bool = False
-    names: frozenset[str] = frozenset()  # `*`, `?` and `[...]` stand for others, as in names of files
+    names: frozenset[str] = frozenset()  # glob patterns with `*`, `?`, and `[...]`
     tags: frozenset[str] = frozenset()
     resource_types: frozenset[str] = frozenset()
     from_level: RiskLevel = RiskLevel.LOW
     to_level: RiskLevel = RiskLevel.CRITICAL
-    task_id: str = ""  # for this one task alone
+    task_id: str = ""  # only for this task
 
     def holds(self, subject: Subject, now: int) -> bool:
-        """Judged when somebody votes, by the store's clock."""
+        """Whether it applies to this subject now. Evaluated at each vote, with the store's clock."""
         return (
             not self.is_revoked
             and self.starts_at <= now < self.ends_at
@@ -66,7 +66,7 @@ class Delegation(Struct, frozen=True, kw_only=True):
 
 
 def check_delegation(new: Delegation, others: Sequence[Delegation]) -> None:
-    """Raise InvalidDelegation for one that nobody could ever use, or that would close a ring."""
+    """Raise InvalidDelegation if it could never apply, contradicts another one, or would close a cycle."""
     if new.delegator == new.delegate:
         raise InvalidDelegation("nobody delegates to himself")
     if not new.starts_at < new.ends_at <= new.starts_at + MAX_DELEGATION_MS:
@@ -84,12 +84,12 @@ def check_delegation(new: Delegation, others: Sequence[Delegation]) -> None:
 
 
 def closes_cycle(new: Delegation, others: Sequence[Delegation]) -> bool:
-    """Whether, with this one, somebody would answer for himself through others."""
+    """Whether, with this delegation, an account would vote for itself through others."""
     return new.delegator in _reachable(new.delegate, new, others)
 
 
 def _contradict(one: Delegation, other: Delegation) -> bool:
-    """Whether one person has handed the same thing to two others at once."""
+    """Whether one account has delegated the same thing to two others for overlapping times."""
     return (
         one.delegator == other.delegator
         and one.delegate != other.delegate
@@ -121,7 +121,8 @@ def _fits(name: str, pattern: str) -> bool:
 
 
 def _may_meet(one: str, other: str) -> bool:
-    """Whether some name may fit both. Of two patterns only their plain beginnings are compared: rather yes than no."""
+    """Whether some name could match both. Of two patterns only the literal prefixes are compared, so false positives
+    are possible."""
     if _fits(one, other) or _fits(other, one):
         return True
     if not _WILD.search(one) or not _WILD.search(other):
@@ -131,7 +132,8 @@ def _may_meet(one: str, other: str) -> bool:
 
 
 def _reachable(start: str, new: Delegation, others: Sequence[Delegation]) -> set[str]:
-    """Everybody who may answer for `start` at some time when the new one holds, whatever the conditions."""
+    """Return all accounts that could vote for `start` at some time while the new one applies, whatever the
+    conditions."""
     found, frontier = set[str](), [start]
     while frontier:
         here = frontier.pop()
@@ -144,9 +146,9 @@ def _reachable(start: str, new: Delegation, others: Sequence[Delegation]) -> set
 
 
 def chains_to(voter: str, delegations: Iterable[Delegation], subject: Subject, now: int) -> Iterator[Chain]:
-    """Every way in which this one answers for somebody, its own slot first, then the shortest.
+    """Yield every chain under which this account can vote: its own slot first, then the shortest.
 
-    Two writes may have closed a ring that neither of them saw: nobody is in a chain twice.
+    Two concurrent writes can close a cycle that neither of them saw, so no account appears twice in a chain.
     """
     usable = [one for one in delegations if one.holds(subject, now)]
     frontier: list[Chain] = [(voter,)]
@@ -157,13 +159,13 @@ def chains_to(voter: str, delegations: Iterable[Delegation], subject: Subject, n
             if len(chain) > DEEPEST:
                 continue
             for one in usable:
-                is_first_link = len(chain) == 1  # whoever stands before it must have said that it may be passed on
+                is_first_link = len(chain) == 1  # every further link must allow delegating further
                 if one.delegate == chain[0] and one.delegator not in chain and (is_first_link or one.cascades):
                     following.append((one.delegator, *chain))
         frontier = following
 
 
-# What a policy demands: rules that must all be met, each by so many people out of some.
+# Policies: rules that must all be met, each by a number of eligible reviewers.
 
 
 MAX_POLICY_MS = 30 * 86_400_000
@@ -172,14 +174,14 @@ _MOST_RULES, _MOST_NEEDED = 20, 20
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
-    """How long approvals stay open: where the rulebook does not say, and at the most."""
+    """How long approvals stay open: the default where the rulebook sets none, and the maximum."""
 
     usual_ms: int = 86_400_000
     longest_ms: int = MAX_POLICY_MS
 
 
 class PolicyRule(Struct, frozen=True, kw_only=True):
-    """So many different people out of these users, and of those who have one of these roles."""
+    """A number of different people among these users and the holders of these roles."""
 
     needed: int
     users: frozenset[str] = frozenset()
@@ -191,7 +193,7 @@ class PolicyRule(Struct, frozen=True, kw_only=True):
 
 
 class PolicyStep(Struct, frozen=True, kw_only=True):
-    """An escalation: after this time without a decision, others may answer too."""
+    """An escalation: after this time without a decision, these accounts can vote too."""
 
     after_ms: int
     users: frozenset[str] = frozenset()
@@ -199,30 +201,30 @@ class PolicyStep(Struct, frozen=True, kw_only=True):
 
 
 class Recheck(StrEnum):
-    """What must still hold of those who approved when the task starts."""
+    """What must still hold for the voters when the task starts."""
 
     ACTIVE = auto()
-    ROLES = auto()  # and they must still be ones the rules admit
+    ROLES = auto()  # and the rules must still admit them
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """Copied into each gate, so that later changes of it concern later gates."""
+    """What an approval requires. Copied into each gate, so that later changes affect only later gates."""
 
     id: str
     version: int = 1
     rules: tuple[PolicyRule, ...]
     deny_threshold: int = 1
     veto_roles: frozenset[str] = frozenset()
-    expires_after_ms: int = 86_400_000  # without a decision by then: not approved
-    valid_for_ms: int = 86_400_000  # an approval that was not used by then is none any more
+    expires_after_ms: int = 86_400_000  # without a decision by then, not approved
+    valid_for_ms: int = 86_400_000  # an approval that was not used by then has expired
     steps: tuple[PolicyStep, ...] = ()
-    authors_may_vote: bool = False  # separation of duties is on unless an administrator says otherwise
-    roles_travel: bool = False  # whether a delegate may answer for a role it does not have itself
+    authors_may_vote: bool = False  # separation of duties, unless an admin turns it off
+    roles_travel: bool = False  # whether a delegate can vote for a role it does not have itself
     recheck: Recheck = Recheck.ACTIVE
 
 
 def check_policy(policy: Policy) -> None:
-    """Raise InvalidPolicy for what could never be met, or would be met by nobody at all."""
+    """Raise InvalidPolicy for a policy that could never be met, or that needs no approval at all."""
     if not policy.id or not policy.id.isprintable() or len(policy.id) > 100:
         raise InvalidPolicy("a policy needs a name of 1 to 100 printable characters")
     if not 1 <= len(policy.rules) <= _MOST_RULES:
@@ -257,18 +259,20 @@ def _check_steps(policy: Policy) -> None:
 
 
 class GateState(StrEnum):
+    """The state of a gate."""
+
     __hash__ = str.__hash__  # an Enum's own is a Python function
 
     OPEN = auto()
-    BLOCKED = auto()  # nobody is left who could meet the rules: it never passes by itself
+    BLOCKED = auto()  # the remaining accounts cannot meet the rules; it never passes automatically
     CHANGES_REQUESTED = auto()
     APPROVED = auto()
     REJECTED = auto()
     EXPIRED = auto()
     CANCELLED = auto()
-    SUPERSEDED = auto()  # the task was edited: another digest, another gate
+    SUPERSEDED = auto()  # the task was edited: a new digest needs a new gate
     CONSUMED = auto()  # the task was started under it
-    STALE = auto()  # what was previewed has changed since, or the approval is no longer good
+    STALE = auto()  # the previewed resources have changed, or the approval is no longer valid
     REVOKED = auto()
 
 
@@ -277,6 +281,8 @@ UNDECIDED = frozenset({GateState.OPEN, GateState.BLOCKED, GateState.CHANGES_REQU
 
 
 class Decision(StrEnum):
+    """What a voter decides."""
+
     __hash__ = str.__hash__
 
     APPROVE = auto()
@@ -285,48 +291,50 @@ class Decision(StrEnum):
 
 
 class Vote(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What somebody said about one digest; `seq` is the order in which the store took the votes."""
+    """A vote on one digest; `seq` is the order in which the store recorded the votes."""
 
     seq: int
     voter: str
     decision: Decision
     digest: str
     at: int
-    chain: Chain = ()  # for whom, if not for himself: from whose slot it is to the voter
-    roles: frozenset[str] = frozenset()  # those the voter had, for the record
-    owner_roles: frozenset[str] = frozenset()  # those of the one whose slot it is, if that is another
-    person: str = ""  # who the voter was, where one human has several accounts
+    chain: Chain = ()  # if on behalf of another account: from the slot owner to the voter
+    roles: frozenset[str] = frozenset()  # the voter's roles at that time, for the record
+    owner_roles: frozenset[str] = frozenset()  # the slot owner's roles, if that is another account
+    person: str = ""  # the person behind the voter, if one human has several accounts
     reason: str = ""
-    via: str = ""  # how it was given: cli, http, batch, ...
+    via: str = ""  # how it was cast: cli, http, batch, ...
     is_dismissed: bool = False
 
 
 class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A request to approve one digest under one policy, with its votes."""
+
     id: str
     task_id: str
     digest: str
     subject: Subject
     policy: Policy
-    policies: tuple[str, ...] = ()  # the entries of the rulebook that the policy was made of
-    conflicts: frozenset[str]  # author, editors since the last digest, owners of the agent or token: accounts
+    policies: tuple[str, ...] = ()  # the rulebook entries that were combined into the policy
+    conflicts: frozenset[str]  # accounts: author, editors since the last digest, owners of the agent or token
     opened_at: int
     state: GateState = GateState.OPEN
     decided_at: int | None = None
     votes: tuple[Vote, ...] = ()
-    step: str = ""  # of a run that waits in the middle; empty for the task as a whole
-    about: Any = None  # what exactly the step is about, as the run said
+    step: str = ""  # of a run that waits; empty for the task as a whole
+    about: Any = None  # the subject of the step, as given by the run
     reason: str = ""  # why approval is demanded
-    generation: int = 1  # of the task: a replay is asked about anew
-    after_attempt: int = 0  # runs of the task before this gate was opened
-    fired: tuple[int, ...] = ()  # escalation steps that were told
-    early: tuple[int, ...] = ()  # those that count before their time, because nobody else can answer
-    in_batch: bool = True  # whether one answer may approve it together with others
+    generation: int = 1  # of the task: a replay needs a new approval
+    after_attempt: int = 0  # attempts of the task before this gate was opened
+    fired: tuple[int, ...] = ()  # escalation steps that were announced
+    early: tuple[int, ...] = ()  # escalation steps in force before their time, because no one else can vote
+    in_batch: bool = True  # whether a batch vote can approve it
     is_automatic: bool = False  # approved by the policy itself, as `system`
-    is_bypassed: bool = False  # the glass was broken here: never an approval
+    is_bypassed: bool = False  # bypassed by break-glass, which is never an approval
 
     @property
     def number(self) -> int:
-        """Among the gates of its task, from 1."""
+        """Its number among the gates of its task, from 1."""
         return int(self.id.rpartition(".")[2])
 
     @property
@@ -335,7 +343,7 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def valid_until(self) -> int | None:
-        """From when on an approval that was not used is none any more."""
+        """When an approval expires that was not used; None without a decision."""
         return None if self.decided_at is None else self.decided_at + self.policy.valid_for_ms
 
     @property
@@ -344,18 +352,20 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing hangs on it any more."""
+        """Whether it no longer has any effect."""
         return not (self.is_undecided or self.is_bypassed or self.state is GateState.APPROVED)
 
 
 class Comment(Struct, frozen=True, kw_only=True):
+    """A comment on an approval."""
+
     by: str
     at: int
     text: str
 
 
 class Bypass(Struct, frozen=True, kw_only=True):
-    """Somebody broke the glass: this digest runs without approval. Never an approval."""
+    """A break-glass record: this digest runs without approval. It is never an approval."""
 
     by: str
     at: int
@@ -364,6 +374,8 @@ class Bypass(Struct, frozen=True, kw_only=True):
 
 
 class StartMode(StrEnum):
+    """How an approved task starts: immediately, or manually."""
+
     __hash__ = str.__hash__
 
     AT_ONCE = auto()
@@ -371,16 +383,16 @@ class StartMode(StrEnum):
 
 
 class Review(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All about the approval of one task. The newest gate is the last."""
+    """The approval data of one task. The newest gate is the last."""
 
     gates: tuple[Gate, ...] = ()
-    policies: tuple[str, ...] = ()  # named by the task itself or by a guard rule
-    editors: tuple[str, ...] = ()  # who changed it since the last gate was opened
+    policies: tuple[str, ...] = ()  # named by the task or by a guard rule
+    editors: tuple[str, ...] = ()  # accounts that edited it since the last gate was opened
     has_preview: bool = False
     preview_id: str | None = None  # the task that makes the preview
-    errors: tuple[str, ...] = ()  # why it went back to its author
+    errors: tuple[str, ...] = ()  # why it was sent back to its author
     start: StartMode = StartMode.AT_ONCE
-    not_before: int | None = None  # the window it may start in
+    not_before: int | None = None  # the window in which it can start
     not_after: int | None = None
     comments: tuple[Comment, ...] = ()
     bypass: Bypass | None = None
@@ -392,21 +404,21 @@ class Review(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.gates[-1] if self.gates else None
 
     def with_gate(self, gate: Gate, **fields: object) -> "Review":
-        """The same with the gate of this id as it is given, or as the newest."""
+        """Return a copy in which this gate replaces the one with the same ID, or is added as the newest."""
         known = [gate if each.id == gate.id else each for each in self.gates]
         if all(each.id != gate.id for each in self.gates):
             known.append(gate)
         over = [each.id for each in known[:-1] if each.is_over]
-        dropped = {*over[: max(0, len(known) - MOST_GATES)]}  # a run that begins anew asks for those that stand
+        dropped = {*over[: max(0, len(known) - MOST_GATES)]}  # a restarted run needs those still in effect
         return structs.replace(self, gates=tuple(each for each in known if each.id not in dropped), **fields)
 
 
-MOST_GATES = 20  # kept in the record, beside those that stand; the log has all
-MAX_STEP_REQUESTS = 100  # in one task
+MOST_GATES = 20  # kept in the record, not counting those still in effect; the log has all
+MAX_STEP_REQUESTS = 100  # per task
 
 
 def closed_review(review: Review, state: GateState, now: int) -> Review:
-    """With its newest gate in this state, if that was undecided or approved."""
+    """Return the review with its newest gate in this state, if that gate was undecided or approved."""
     gate = review.gate
     if gate is None or not (gate.is_undecided or gate.state is GateState.APPROVED):
         return review
@@ -414,7 +426,7 @@ def closed_review(review: Review, state: GateState, now: int) -> Review:
 
 
 def edited(review: Review | None, actor: str | None, now: int) -> Mapping[str, object]:
-    """What an edit means for the approval: the gate is superseded, and the editor has a hand in the task."""
+    """Return the fields that an edit changes: the gate is superseded, and the editor has an author conflict."""
     if review is None and actor is None:
         return {}
     before = closed_review(review or Review(), GateState.SUPERSEDED, now)

@@ -1,7 +1,6 @@
-"""Whether every governed task that ran had been approved, recomputed from the event log alone.
+"""An audit that recomputes from the event log alone whether every governed task that ran had been approved.
 
-Nothing that was stored about the outcome of a vote is believed: gates are evaluated again, from what the log says of
-their policies and votes.
+Stored results of votes are not trusted: gates are evaluated again from the policies and votes in the log.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,31 +25,31 @@ from ade.failures import FailureKind
 from ade.tasks.changes import BYPASSED, CHANGES_REQUESTED, QUEUED
 
 _VOTES = frozenset({APPROVAL_APPROVED, APPROVAL_REJECTED, CHANGES_REQUESTED})
-_NEVER_BEGAN = frozenset({FailureKind.DENIED, FailureKind.DEADLINE_PASSED})  # refused before the handler was called
+_NEVER_BEGAN = frozenset({FailureKind.DENIED, FailureKind.DEADLINE_PASSED})  # rejected before the handler was called
 _RAN = frozenset({"task.succeeded", "task.retry_scheduled", "task.failed", "task.stalled"})
 _UNDONE = frozenset({"approval.revoked", "approval.expired", "task.edited", "task.submitted", "task.replayed"})
 
 
 @dataclass(slots=True)
 class _GovernedTask:
-    """What the log says so far of one task that people had to approve."""
+    """What the log contains so far about one task that needed approval."""
 
     gates: dict[str, Gate] = field(default_factory=dict)
     newest: str = ""
-    cleared: set[str] = field(default_factory=set)  # gates under which it may run
-    bypassed: str = ""  # the digest that was let through without approval
-    claim_is_good: bool | None = None  # of the run that is going on
-    may_be_incomplete: bool = False  # the log begins in the middle of its life
+    cleared: set[str] = field(default_factory=set)  # gates under which it can run
+    bypassed: str = ""  # the digest that was bypassed
+    claim_is_good: bool | None = None  # of the current run
+    may_be_incomplete: bool = False  # the log starts after the task was created
 
     def is_cleared(self) -> bool:
-        """The task as a whole, and the step it waits at, if any."""
+        """Whether the task as a whole is cleared, and the step it waits at, if any."""
         whole = [gate.id for gate in self.gates.values() if not gate.step]
         needed = {self.newest, *whole[-1:]} - {""}
         return needed <= self.cleared
 
 
 class ApprovalProof:
-    """Given every event in order, it tells of each that should not have been. Keeps governed tasks in memory alone."""
+    """Takes every event in order and reports violations. Keeps only governed tasks in memory."""
 
     def __init__(self) -> None:
         self._watched: dict[str, _GovernedTask] = {}
@@ -58,7 +57,7 @@ class ApprovalProof:
         self.unknown = 0  # starts whose approval is older than the log
 
     def add(self, event: Event) -> str | None:
-        """What is wrong with this event; None if nothing is."""
+        """Return what is wrong with this event, or None."""
         task_id = event.task_id
         if task_id is None:
             return None
@@ -119,7 +118,7 @@ class ApprovalProof:
         return None
 
     def _queue(self, watched: _GovernedTask, event: Event) -> str | None:
-        """It joins its queue under a gate: that must be met by the votes in the log."""
+        """The task joins its queue under a gate, which the votes in the log must meet."""
         gate = watched.gates.get(str(event.payload.get("approval")))
         if gate is None:
             watched.may_be_incomplete = True
@@ -151,7 +150,7 @@ class ApprovalProof:
 
 
 def _not_met(gate: Gate, at: int) -> str:
-    """Why this gate lets nothing pass; empty if it does. People are as their votes say they were."""
+    """Return why this gate does not pass; empty if it does. Accounts are as their votes recorded them."""
     if gate.is_automatic:
         high = gate.subject.level in (RiskLevel.HIGH, RiskLevel.CRITICAL)
         return "a policy approved a high risk by itself" if high else ""
@@ -159,7 +158,7 @@ def _not_met(gate: Gate, at: int) -> str:
     for vote in gate.votes:
         for owner in vote.chain[:1]:
             accounts.setdefault(owner, Account(id=owner, roles=vote.owner_roles))
-    for vote in gate.votes:  # whoever voted himself is known better by that
+    for vote in gate.votes:  # an account's own vote is the better source
         accounts[vote.voter] = Account(id=vote.voter, person=vote.person, roles=vote.roles)
     standing = evaluate(structs.replace(gate, state=GateState.OPEN), Directory(accounts.values()), (), at)
     if standing.state is GateState.APPROVED:

@@ -1,4 +1,4 @@
-"""Everything that decides who must approve what, as the store has it now."""
+"""The rulebook in the store, and everything else that decides who must approve a task."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ from ade.stores.repository import CachedDocument, Repository, StoredRecord
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 
-# The rulebook in the store: applied as a whole, in versions that are all kept, and told of in the log.
+# The rulebook is replaced as a whole. All versions are kept, and every change is logged.
 
 
 RULEBOOK_CHANGED, SELF_REVIEW_ALLOWED = "rulebook.changed", "policy.self_review_allowed"
@@ -31,9 +31,9 @@ CURRENT = "current"
 
 
 class RulebookVersion(Struct, frozen=True, kw_only=True):
-    """One version, as it was applied."""
+    """One version of the rulebook, as it was applied."""
 
-    version: int = 0  # 0: nobody has applied one yet
+    version: int = 0  # 0: none has been applied yet
     rules: dict[str, Any] = {}
     digest: str = ""
     at: int = 0
@@ -45,11 +45,11 @@ EDITIONS = Repository("rulebook_version", RulebookVersion)
 
 
 async def apply(stores: Stores, rulebook: Rulebook, *, actor: str | None, seen: int | None = None) -> Rulebook:
-    """Put this rulebook in force. `seen` is the version it was made from; None: whichever there is.
+    """Put this rulebook in force. `seen` is the version it is based on; None replaces any version.
 
-    One that says the same as the newest makes no new version. Raises StaleWrite when another one was applied since.
+    A rulebook equal to the newest one creates no new version. Raises StaleWrite if another one was applied since.
     """
-    from ade.approvals.rulebook_document import digested  # 5 ms, which readers do without
+    from ade.approvals.rulebook_document import digested  # takes 5 ms, which readers do not need
 
     kept = await NEWEST.get(stores, CURRENT)
     newest = 0 if kept is None else kept.record.version
@@ -80,18 +80,18 @@ def _events(edition: RulebookVersion, rulebook: Rulebook) -> list[Event]:
 
 
 async def load(stores: Stores) -> Rulebook:
-    """The rulebook in force; an empty one of version 0 where none was ever applied."""
+    """Load the rulebook in force; an empty one of version 0 if none was ever applied."""
     return await _newer(stores, None)
 
 
 async def newest(stores: Stores) -> RulebookVersion:
-    """The version in force, as it was applied."""
+    """Return the version in force, as it was applied."""
     kept = await NEWEST.get(stores, CURRENT)
     return RulebookVersion() if kept is None else kept.record
 
 
 async def edition(stores: Stores, version: int) -> RulebookVersion:
-    """Raises UnknownRulebook."""
+    """Return one version. Raises UnknownRulebook."""
     kept = await EDITIONS.get(stores, str(version))
     if kept is None:
         raise UnknownRulebook(f"the rulebook never had a version {version}", advice=UnknownRulebook.usual_advice)
@@ -99,7 +99,7 @@ async def edition(stores: Stores, version: int) -> RulebookVersion:
 
 
 async def history(stores: Stores) -> list[RulebookVersion]:
-    """Every version there was, the newest first."""
+    """List every version, newest first."""
     editions = [kept.record for kept in (await EDITIONS.all(stores)).values()]
     return sorted(editions, key=lambda edition: edition.version, reverse=True)
 
@@ -116,7 +116,7 @@ async def _newer(stores: Stores, known: Rulebook | None) -> Rulebook:
 
 
 class RulebookCache(CachedDocument[Rulebook]):
-    """The rulebook in force, for one event loop."""
+    """A cache of the rulebook in force, for one event loop."""
 
     def __init__(self, stores: Stores) -> None:
         super().__init__(stores, _newer)
@@ -126,23 +126,26 @@ _MOST_STALE = 5
 
 
 class ApprovalInputs(Struct, frozen=True):
+    """The rulebook, run-time settings, accounts, and delegations that decide an approval."""
+
     rulebook: Rulebook
     runtime: RuntimeSettings
     people: ReviewerDirectory
 
 
 async def load_people(stores: Stores) -> ReviewerDirectory:
-    """One after the other: a store that was opened to be looked at lets nobody wait."""
+    """Load accounts and delegations, one after the other: a read-only store works without an event loop."""
     directory, delegations = await load_directory(stores), await load_delegations(stores)
     return ReviewerDirectory(directory, tuple(delegations))
 
 
 async def load_situation(stores: Stores) -> ApprovalInputs:
+    """Load everything that decides an approval."""
     return ApprovalInputs(await load(stores), await settings_runtime.load(stores), await load_people(stores))
 
 
 async def risk_of(stores: Stores, task: Task, situation: ApprovalInputs, preview: Raw | None = None) -> Risk:
-    """From what the store and the preview know; nothing of it is the author's to choose."""
+    """Assess a task from the store and its preview; its author cannot choose any of these facts."""
     changes = 0 if preview is None else len(read_preview(preview).changes)
     return await assessed(stores, situation, task.name, resources_of(task), changes)
 
@@ -150,7 +153,7 @@ async def risk_of(stores: Stores, task: Task, situation: ApprovalInputs, preview
 async def assessed(
     stores: Stores, situation: ApprovalInputs, name: str, resources: Sequence[str], changes: int = 0
 ) -> Risk:
-    """The risk of something of this name; how much it changes only a preview can tell."""
+    """Assess the risk by name and resources. Only a preview knows how much would change."""
     completed, failed = await _history(stores, name)
     facts = RiskFacts(
         criticalities=criticalities_of(situation.rulebook, resources),
@@ -164,13 +167,13 @@ async def assessed(
 
 
 def _is_everywhere(resource: str) -> bool:
-    """Whether it names a whole kind and not one thing."""
+    """Whether it names a whole resource type and not one resource."""
     _, colon, rest = resource.partition(":")
     return not colon or not rest or "*" in rest
 
 
 async def _history(stores: Stores, name: str) -> tuple[int, int]:
-    """How many tasks of this name have completed and failed."""
+    """Return how many tasks of this name have completed and failed."""
     counts = {Status.COMPLETED: 0, Status.FAILED: 0}
     for tally in await stores.queues.tallies():
         if tally.name == name and tally.status in counts:
@@ -189,7 +192,8 @@ async def demanded(
     step: str = "",
     about: object = None,
 ) -> ApprovalRequirement:
-    """Who must approve this task. Raises InvalidPolicy for a policy that does not exist, InvalidSubject."""
+    """Determine who must approve this task. Raises InvalidSubject, and InvalidPolicy for a policy that does not
+    exist."""
     risk = await risk_of(stores, task, situation, preview)
     own = task.review.policies if task.review is not None else ()
     names, subject = tuple(dict.fromkeys((*own, *named))), subject_of(task, risk.level)
@@ -207,8 +211,8 @@ async def demanded(
 
 
 def _is_for_people(task: Task) -> bool:
-    """Whether it cannot pass by itself any more: people were asked about this generation of it, or it is stale again
-    and again, and would be previewed without end if nobody looked at it."""
+    """Whether it can no longer pass automatically: reviewers were asked about this generation, an approval was revoked,
+    or it was stale so often that it would be previewed without end."""
     gates = [gate for gate in task.review.gates if gate.generation == task.generation] if task.review else []
     asked = [gate for gate in gates if not gate.is_automatic and gate.state is not GateState.SUPERSEDED]
     taken_back = any(gate.state is GateState.REVOKED for gate in gates)
@@ -216,7 +220,7 @@ def _is_for_people(task: Task) -> bool:
 
 
 def _passes_by_itself(chosen: SelectedPolicy, risk: Risk, runtime: RuntimeSettings) -> bool:
-    """Only where the policy and the flag both say so, and never from a high risk on."""
+    """Whether the policy and the feature flag both allow automatic approval. High risks never pass."""
     if chosen.auto_approve is None or not runtime.is_on("auto_approve_low_risk"):
         return False
     return risk.level.rank <= chosen.auto_approve.rank and risk.level.rank < RiskLevel.HIGH.rank

@@ -1,4 +1,4 @@
-"""Why a task that people have to do with is not running: what of whom is missing, and what to do about it."""
+"""Explanations of why a task under review is not running: which votes are missing, and what to do about it."""
 
 from ade.approvals.model import Gate, GateState, StartMode
 from ade.approvals.repository import load_people
@@ -10,7 +10,7 @@ from ade.tasks.reasons import Reason, listed, moment, span
 
 
 async def why_in_review(stores: Stores, task: Task) -> Reason:
-    """For a task that has not come to its queue yet."""
+    """Explain a task that has not reached its queue yet."""
     match task.status:
         case Status.DRAFT:
             return _draft(task)

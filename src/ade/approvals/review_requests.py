@@ -1,4 +1,4 @@
-"""A gate is opened: for whom it must wait, and what the log must tell so that anybody can recompute the decision."""
+"""Opening a gate: author conflicts, escalation, and the events from which its decision can be recomputed."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,12 +15,13 @@ from ade.tasks.model import Task
 
 
 class ReviewerDirectory(Struct, frozen=True):
-    """Everybody who could have a say, as they were at one moment."""
+    """All accounts and delegations, as they were at one moment."""
 
     directory: Directory
     delegations: tuple[Delegation, ...] = ()
 
     def standing(self, gate: Gate, now: int) -> GateStanding:
+        """Evaluate a gate with these accounts and delegations."""
         return evaluate(gate, self.directory, self.delegations, now)
 
 
@@ -28,33 +29,35 @@ class ApprovalRequirement(Struct, frozen=True, kw_only=True):
     """Why and by whom a task must be approved."""
 
     policy: Policy
-    policies: tuple[str, ...] = ()  # the entries it was made of
+    policies: tuple[str, ...] = ()  # the rulebook entries it combines
     risk: Risk
-    is_automatic: bool = False  # the policy lets it pass by itself
+    is_automatic: bool = False  # the policy approves it automatically
     in_batch: bool = True
     reason: str = ""
     step: str = ""
-    about: object = None  # what exactly a run asks for in the middle
+    about: object = None  # the subject of a step within a run
 
 
 def review_of(task: Task) -> Review:
+    """Return the review of a task, or an empty one."""
     return task.review or Review()
 
 
 def conflicts_of(task: Task, directory: Directory) -> frozenset[str]:
-    """Who has a hand in this: the author, editors since the last gate, and those who answer for programs among them."""
+    """Return accounts with an author conflict: author, editors since the last gate, and owners of programs among
+    them."""
     gate = review_of(task).gate
     hands = {task.author_id or "", *review_of(task).editors, *(gate.conflicts if gate is not None else ())}
     found = _with_owners((_account_of(each) for each in hands if each), directory)
-    return frozenset(found | {directory.who(each) for each in found})  # the persons too, for who reads the log alone
+    return frozenset(found | {directory.who(each) for each in found})  # the persons too, for audits of the log alone
 
 
 def _account_of(name: str) -> str:
-    """However an author is spelled: nobody gets round his own account by a capital letter."""
+    """Normalize an author's name, so that another spelling does not evade the conflict check."""
     try:
         return normal_id(name)
     except InvalidAccount:
-        return name  # no account can have it
+        return name  # no account can have this name
 
 
 def _with_owners(accounts: Iterable[str], directory: Directory) -> set[str]:
@@ -73,7 +76,7 @@ def _with_owners(accounts: Iterable[str], directory: Directory) -> set[str]:
 def open_gate(
     task: Task, demand: ApprovalRequirement, people: ReviewerDirectory, *, now: int
 ) -> tuple[Gate, tuple[Event, ...]]:
-    """The next gate of this task, and the events that tell of it. Raises InvalidSubject."""
+    """Return the next gate of this task, and the events that record it. Raises InvalidSubject."""
     number = _next_number(review_of(task))
     gate = Gate(
         id=f"{task.id}.{number}",
@@ -99,7 +102,7 @@ def open_gate(
 
 
 def again(gate: Gate, task: Task, *, now: int, **fields: object) -> Gate:
-    """A new gate for the same subject, at which nobody has answered yet."""
+    """Return a new gate for the same subject, without votes."""
     number = _next_number(review_of(task))
     fresh: dict[str, object] = {
         "id": f"{gate.task_id}.{number}",
@@ -122,16 +125,16 @@ def _next_number(review: Review) -> int:
 
 
 def requested(gate: Gate, *, now: int) -> Event:
-    """With all that `proof` needs; what a step is about may hold secrets, and stays out of the log."""
+    """Return the event with all that `proof` needs. The subject of a step might contain secrets, so it is left out."""
     bare = structs.replace(gate, state=GateState.OPEN, votes=(), early=(), about=None)
     whole: dict[str, object] = msgspec.to_builtins(bare)
     return Event(type=APPROVAL_REQUESTED, at=now, task_id=gate.task_id, payload={"approval": gate.id, "gate": whole})
 
 
 def reconsidered(gate: Gate, people: ReviewerDirectory, *, now: int) -> tuple[Gate, tuple[Event, ...]]:
-    """An undecided gate with the escalation steps that are due fired, each once; and whether it is blocked.
+    """Fire the escalation steps of an undecided gate that are due, each once, and update whether the gate is blocked.
 
-    Where nobody is left who could answer, the next step does not wait for its time.
+    If the remaining accounts cannot meet the rules, the next step fires early.
     """
     events: list[Event] = []
     for number, step in enumerate(gate.policy.steps):
@@ -152,25 +155,25 @@ def reconsidered(gate: Gate, people: ReviewerDirectory, *, now: int) -> tuple[Ga
 
 
 def escalated(gate: Gate, number: int, *, now: int) -> Event:
-    """A step was taken: from now on others may answer too."""
+    """Return the event of an escalation step: from now on, more accounts can vote."""
     step = gate.policy.steps[number]
     users, roles, is_early = sorted(step.users), sorted(step.roles), number in gate.early
     return event_payload(gate, APPROVAL_ESCALATED, now=now, step=number, users=users, roles=roles, is_early=is_early)
 
 
 def event_payload(gate: Gate, kind: str, *, now: int, actor: str | None = None, **payload: object) -> Event:
-    """An event about a gate."""
+    """Return an event about a gate."""
     about = {"approval": gate.id, "digest": gate.digest, **payload}
     return Event(type=kind, at=now, task_id=gate.task_id, actor=actor, payload=about)
 
 
 def vote_payload(gate: Gate, vote: Vote, kind: str) -> Event:
-    """A vote in the log, with what was known of the voter when it was given."""
+    """Return the event of a vote, with what was known of the voter at that time."""
     known: dict[str, object] = msgspec.to_builtins(vote)
     return event_payload(gate, kind, now=vote.at, actor=vote.voter, vote=known)
 
 
 def names_of(accounts: Sequence[str], most: int = 5) -> str:
-    """A few of them for a sentence."""
+    """Format a few account names for a message."""
     listed = ", ".join(accounts[:most])
     return f"{listed} and {len(accounts) - most} more" if len(accounts) > most else listed or "nobody"

@@ -1,4 +1,4 @@
-"""How dangerous a task is, by facts that nobody who asks for it can choose."""
+"""Risk assessment: a score and a level, from facts that the author of a task cannot choose."""
 
 import math
 from enum import StrEnum, auto
@@ -6,10 +6,12 @@ from enum import StrEnum, auto
 from msgspec import Struct
 
 CRITICALITY, MAGNITUDE, BLAST_RADIUS, FAILURE_RATE = 0.4, 0.3, 0.2, 0.1
-_MANY_CHANGES, _MANY_RESOURCES = 1_000, 16  # these and more count in full
+_MANY_CHANGES, _MANY_RESOURCES = 1_000, 16  # these and more count as 100
 
 
 class RiskLevel(StrEnum):
+    """The risk level of a task, in ascending order."""
+
     __hash__ = str.__hash__  # an Enum's own is a Python function
 
     LOW = auto()
@@ -23,18 +25,18 @@ class RiskLevel(StrEnum):
 
 
 class RiskFacts(Struct, frozen=True, kw_only=True):
-    """What the store and the preview know."""
+    """The facts that the store and the preview provide."""
 
-    criticalities: tuple[int, ...]  # of the resources, 0 to 100 each, from the table people keep
-    changes: int  # what the preview would change
+    criticalities: tuple[int, ...]  # of the resources, 0 to 100 each, from the rulebook
+    changes: int  # number of changes in the preview
     resources: int
-    everywhere: bool = False  # a resource names a whole kind, not one thing
+    everywhere: bool = False  # a resource names a whole type, not one resource
     completed: int = 0  # runs of this name so far
     failed: int = 0
 
 
 class Risk(Struct, frozen=True, kw_only=True):
-    """The score, 0 to 100, and the parts it is made of, each 0 to 100 too."""
+    """The score, 0 to 100, and its factors, each 0 to 100."""
 
     score: float
     level: RiskLevel
@@ -45,7 +47,7 @@ class Risk(Struct, frozen=True, kw_only=True):
 
 
 class Thresholds(Struct, frozen=True, kw_only=True):
-    """From which score on a level begins."""
+    """The lowest score of each level."""
 
     medium: float = 25
     high: float = 50
@@ -53,10 +55,11 @@ class Thresholds(Struct, frozen=True, kw_only=True):
 
 
 def assess(facts: RiskFacts, thresholds: Thresholds | None = None) -> Risk:
+    """Return the weighted risk of these facts."""
     criticality = float(max(facts.criticalities, default=0))
     magnitude = _share(facts.changes, _MANY_CHANGES)
     blast_radius = 100.0 if facts.everywhere else _share(facts.resources, _MANY_RESOURCES)
-    # A name without a history counts as one that fails half of the time, and forgets that slowly.
+    # Laplace smoothing: a name without history has a failure rate of 50%, which fades slowly.
     failure_rate = 100 * (facts.failed + 1) / (facts.completed + facts.failed + 2)
     score = (
         CRITICALITY * criticality + MAGNITUDE * magnitude + BLAST_RADIUS * blast_radius + FAILURE_RATE * failure_rate
@@ -73,6 +76,7 @@ def assess(facts: RiskFacts, thresholds: Thresholds | None = None) -> Risk:
 
 
 def level_of(score: float, thresholds: Thresholds) -> RiskLevel:
+    """Return the level of a score."""
     if score >= thresholds.critical:
         return RiskLevel.CRITICAL
     if score >= thresholds.high:
@@ -81,10 +85,10 @@ def level_of(score: float, thresholds: Thresholds) -> RiskLevel:
 
 
 def usual_quorum(score: float) -> int:
-    """How many people must approve where no policy says otherwise."""
+    """Return how many reviewers must approve if no policy applies."""
     return 3 if score >= 75 else 2 if score >= 50 else 1
 
 
 def _share(count: int, many: int) -> float:
-    """The first ones count most: 0 for none, 100 for many and more."""
+    """Scale logarithmically, so that the first ones count most: 0 for none, 100 for `many` or more."""
     return min(100.0, 100 * math.log1p(max(count, 0)) / math.log1p(many))

@@ -1,4 +1,4 @@
-"""Undoing what a task has done: by a task of its own, that is linked to it and enqueued once."""
+"""Rollbacks: tasks that undo a finished task, linked to it and enqueued once."""
 
 import hashlib
 from collections.abc import Sequence
@@ -25,9 +25,10 @@ _AFTER_A_RUN = frozenset({"task.retry_scheduled", "task.released", "task.stalled
 
 
 async def roll_back(stores: Stores, payloads: Payloads, task_id: str, *, actor: str | None = None) -> Task:
-    """Enqueue the rollback of a task that has ended; the same one, however often it is asked for.
+    """Enqueue the rollback of a finished task; repeated calls return the same rollback.
 
-    Raises IllegalTransition for a task that never ran or has not ended, UnknownName where no rollback is known.
+    Raises IllegalTransition for a task that never ran or has not finished, UnknownName if no rollback is known, and
+    NotPermitted.
     """
     task = await get(stores, task_id)
     if actor is not None and actor not in (task.author_id, *review_of(task).editors):
@@ -43,8 +44,11 @@ async def roll_back(stores: Stores, payloads: Payloads, task_id: str, *, actor: 
 
 
 async def prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequence[Change]) -> None:
-    """Before tasks fail for good: those that want it are rolled back once they have. The rollback is stored first,
-    and waits for the failure, so that no death in between leaves a failure without one."""
+    """Store the automatic rollbacks of tasks that are about to fail permanently.
+
+    Each rollback is stored first and depends on its task, so that a crash in between leaves no failure without a
+    rollback.
+    """
     failing = [change for change in changes if _ends_badly(change) and _is_automatic(change)]
     to_undo = [change.after for change in failing if not await _never_began(stores, change)]
     if to_undo:
@@ -52,7 +56,7 @@ async def prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequenc
 
 
 def _ends_badly(change: Change) -> bool:
-    """A task that people reject has done something only if it had been let go up to some step."""
+    """Whether a task ends without success. A rejected task has done something only if it ran up to some step."""
     status = change.after.status
     if change.before.status in FINAL:
         return False
@@ -64,7 +68,7 @@ def _is_automatic(change: Change) -> bool:
 
 
 async def _never_began(stores: Stores, change: Change) -> bool:
-    """Whether its only run was refused before the handler was called; runs that did not count are in the log alone."""
+    """Whether its only run was rejected before the handler was called. Runs that did not count are only in the log."""
     error, task = change.after.error, change.before
     was_refused = error is not None and error.kind in (FailureKind.DENIED, FailureKind.DEADLINE_PASSED)
     if not was_refused or task.status is not Status.RUNNING or _waited_at_a_step(task):
@@ -78,7 +82,7 @@ async def _never_began(stores: Stores, change: Change) -> bool:
 
 
 def _waited_at_a_step(task: Task) -> bool:
-    """Whether people were asked in the middle of a run, so that some of it was done."""
+    """Whether approval was requested in the middle of a run, so that part of the work was done."""
     return task.review is not None and any(gate.step not in ("", AFTER_THE_FACT) for gate in task.review.gates)
 
 
@@ -88,7 +92,7 @@ def _has_run(task: Task) -> bool:
 
 async def _rollback_of(payloads: Payloads, task: Task, *, author: str | None = None, waits: bool = False) -> Task:
     args, way = await payloads.load(task.args), AUTOMATIC if waits else "manual"
-    digest = hashlib.sha256(bytes(args)).hexdigest()[:16]  # a draft that was edited since is undone in another way
+    digest = hashlib.sha256(bytes(args)).hexdigest()[:16]  # an edited draft needs another rollback
     return Task(
         id=fresh_id(task.updated_at),
         name=f"{task.name}{ROLLBACK_SUFFIX}",
@@ -109,8 +113,8 @@ async def _rollback_of(payloads: Payloads, task: Task, *, author: str | None = N
 
 
 async def is_needless(stores: Stores, payloads: Payloads, rollback: Task) -> bool:
-    """Whether a rollback that was prepared has nothing to undo: its task was taken over and completed after all, or
-    was edited before it ran."""
+    """Whether a prepared rollback has nothing to undo: its task completed on another worker after all, or was edited
+    before it ran."""
     if rollback.parent_id is None or rollback.parent_id not in rollback.depends_on:
         return False
     [original] = await stores.tasks.get([rollback.parent_id])
@@ -120,10 +124,7 @@ async def is_needless(stores: Stores, payloads: Payloads, rollback: Task) -> boo
     return original.status is Status.COMPLETED or bytes(ran) != bytes(undone)
 
 
-# Before tasks fail for good: what undoes them is stored first.
-
-
 async def load_and_prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequence[Change]) -> None:
-    """For those of the changes that ask for it."""
+    """Prepare rollbacks if any of the changes asks for one."""
     if any(change.before.rollback is not None and change.after.status is Status.FAILED for change in changes):
         await prepare_rollbacks(stores, payloads, changes)

@@ -1,4 +1,4 @@
-"""Which policy a task needs: all entries of the rulebook that are for it, together and at their strictest."""
+"""The rulebook, and the policy it selects for a task: all matching entries, combined at their strictest."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -13,40 +13,42 @@ from ade.common.patterns import folded, matches_any, text_pattern
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 
-# The rulebook: what the guard says, which policies are for whom, and how critical things are. Kept in versions.
+# The rulebook: guard rules, policies with their conditions, and the criticality of resources.
 
 
 class PolicyEntry(Struct, frozen=True, kw_only=True):
-    """A policy and what it is for. All conditions that are given must hold; without any it must be named."""
+    """A policy and its conditions, all of which must hold. Without conditions it must be named."""
 
     policy: Policy
     names: tuple[str, ...] = ()  # patterns
     tags: frozenset[str] = frozenset()
     resource_types: frozenset[str] = frozenset()
     from_level: RiskLevel | None = None
-    auto_approve: RiskLevel | None = None  # up to this level nobody needs to be asked
-    high_risk_in_batch: bool = False  # whether one answer may approve many tasks of a high risk
-    said: frozenset[str] = frozenset()  # which of recheck, valid_for and expires_after were chosen, not left as usual
+    auto_approve: RiskLevel | None = None  # up to this level no reviewer is needed
+    high_risk_in_batch: bool = False  # whether a batch vote can approve high risks
+    said: frozenset[str] = frozenset()  # which of recheck, valid_for, and expires_after are set explicitly
 
     @property
     def is_general(self) -> bool:
-        """Whether it is for some subjects without being named."""
+        """Whether it applies to some subjects without being named."""
         return bool(self.names or self.tags or self.resource_types or self.from_level is not None)
 
 
 class Rulebook(Struct, frozen=True, kw_only=True):
-    version: int = 0  # 0: nobody has applied one yet
+    """One version of the guard rules, policies, and criticalities."""
+
+    version: int = 0  # 0: none has been applied yet
     guard: tuple[GuardRule, ...] = ()
     policies: tuple[PolicyEntry, ...] = ()
     criticality: dict[str, int] = {}
 
     def guards(self, occasion: GuardOccasion) -> bool:
-        """Whether any rule is for this occasion; if not, nobody needs to put a case together."""
+        """Whether any rule is for this occasion; if not, no case needs to be built."""
         return any(occasion in rule.at for rule in self.guard)
 
 
 def criticalities_of(rulebook: Rulebook, resources: Sequence[str]) -> tuple[int, ...]:
-    """How critical each of these is, 0 to 100: what the longest pattern that fits says, 0 where none does."""
+    """Return the criticality of each resource, 0 to 100, by the longest pattern that matches; 0 if none does."""
     return tuple(_criticality(rulebook.criticality, resource) for resource in resources)
 
 
@@ -56,13 +58,13 @@ def _criticality(table: Mapping[str, int], resource: str) -> int:
 
 
 def passes(task: Task, rulebook: Rulebook) -> bool:
-    """Whether nobody has anything to say about this new task: by far the most frequent case."""
+    """Whether a new task needs neither guard nor review, which is by far the most frequent case."""
     if task.source == SYSTEM or task.status is Status.DRAFT:
         return True
     return task.review is None and not rulebook.guards(GuardOccasion.ENQUEUE)
 
 
-USUAL = "usual"  # the id of the policy that holds where the rulebook has none
+USUAL = "usual"  # the ID of the policy that applies if the rulebook has none
 _FOUR_HOURS_MS = 14_400_000
 _LONGEST_ID = 100
 
@@ -71,7 +73,7 @@ _TIMEOUTS = Timeouts()
 
 
 class SelectedPolicy(Struct, frozen=True, kw_only=True):
-    """The policy, the entries it was made of, and a sentence about each."""
+    """The policy for a task, the entries it combines, and why each of them applies."""
 
     policy: Policy
     ids: tuple[str, ...]
@@ -83,8 +85,8 @@ class SelectedPolicy(Struct, frozen=True, kw_only=True):
 def policy_for(
     rulebook: Rulebook, subject: Subject, risk: Risk, named: Sequence[str] = (), timeouts: Timeouts = _TIMEOUTS
 ) -> SelectedPolicy:
-    """The policy for a task that needs people. Raises InvalidPolicy if a named one does not exist, or all of them
-    together demand more than any policy may."""
+    """Select the policy for a task that needs approval. Raises InvalidPolicy if a named one does not exist, or all of
+    them together demand more than a policy can."""
     known = {entry.policy.id for entry in rulebook.policies}
     for name in named:
         if name not in known:
@@ -106,7 +108,7 @@ def policy_for(
 
 
 def _usual(rulebook: Rulebook, risk: Risk, timeouts: Timeouts) -> SelectedPolicy:
-    """So many of the reviewers as the score asks for."""
+    """The default policy: a quorum of reviewers, by score."""
     needed = usual_quorum(risk.score)
     rule = PolicyRule(needed=needed, roles=frozenset({"reviewer", "admin"}), name="reviewers")
     entry = PolicyEntry(policy=Policy(id=USUAL, version=rulebook.version, rules=(rule,)))
@@ -117,7 +119,7 @@ def _usual(rulebook: Rulebook, risk: Risk, timeouts: Timeouts) -> SelectedPolicy
 
 
 def _why(entry: PolicyEntry, subject: Subject, risk: Risk, named: Sequence[str]) -> str | None:
-    """Why an entry is for this subject; None if it is not."""
+    """Return why an entry applies to this subject, or None."""
     if entry.policy.id in named:
         return f"policy {entry.policy.id}: it was asked for by its name"
     reasons = []
@@ -141,7 +143,7 @@ def _shared(what: str, wanted: frozenset[str], found: frozenset[str]) -> str:
 
 
 def _at_level(entry: PolicyEntry, level: RiskLevel) -> Policy:
-    """From a high risk on approvals are good for less, unless the rulebook itself says otherwise."""
+    """From a high risk on, shorten the validity and recheck roles, unless the rulebook sets these explicitly."""
     policy = entry.policy
     if level.rank < RiskLevel.HIGH.rank:
         return policy
@@ -153,7 +155,7 @@ def _at_level(entry: PolicyEntry, level: RiskLevel) -> Policy:
 
 
 def _in_time(policy: Policy, entry: PolicyEntry, timeouts: Timeouts) -> Policy:
-    """It expires when the rulebook says, else after the usual time, and never too late; then nobody is asked more."""
+    """Set the expiry of the rulebook or the default, limited to the maximum, and drop later escalation steps."""
     wanted_ms = policy.expires_after_ms if "expires_after" in entry.said else timeouts.usual_ms
     expires_after_ms = min(wanted_ms, timeouts.longest_ms)
     if expires_after_ms == policy.expires_after_ms:
@@ -189,8 +191,8 @@ def _joined(ids: Sequence[str]) -> str:
 
 
 def _all_rules(policies: Sequence[Policy]) -> tuple[PolicyRule, ...]:
-    """Every rule must be met. What two policies want of the very same people is wanted once, by the stricter of them:
-    a person fills one slot, so that two of two reviewers each would be four people."""
+    """Combine the rules, all of which must be met. Rules of two policies for the same reviewers become one with the
+    higher number: one person fills one slot, so that otherwise twice as many people would be needed."""
     strictest: dict[tuple[frozenset[str], frozenset[str]], PolicyRule] = {}
     for policy in policies:
         own: dict[tuple[frozenset[str], frozenset[str]], PolicyRule] = {}

@@ -1,4 +1,4 @@
-"""A rulebook from plain data, as TOML or JSON gives it."""
+"""The rulebook as a document: read and validated from plain data (TOML or JSON), and written back."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from ade.approvals.risk import RiskLevel
 from ade.approvals.rulebook import PolicyEntry, Rulebook
 from ade.common.text import read_duration, written_duration
 
-# Plain data, as TOML or JSON gives it, read field by field. Every mistake names its place and what to write there.
+# Plain data, read field by field. Every error names its location and what to write there.
 
 
 Word = TypeVar("Word", bound=StrEnum)
@@ -23,7 +23,7 @@ _MOST_TEXT = 1_000
 
 
 class TableReader:
-    """One table. What nobody has asked for when it is `read_up` is a mistake: it may be a misspelt condition."""
+    """One table. A key that was not read before `read_up` is an error: it might be a misspelled condition."""
 
     def __init__(self, data: object, place: str) -> None:
         if not isinstance(data, Mapping) or not all(isinstance(key, str) for key in data):
@@ -33,6 +33,7 @@ class TableReader:
         self.place = place
 
     def wrong(self, key: str, what: str) -> InvalidRulebook:
+        """Return the error for a key."""
         return InvalidRulebook(f"{self._at(key)} {what}")
 
     def _at(self, key: str) -> str:
@@ -50,7 +51,7 @@ class TableReader:
         return None if value is None else self._checked(key, value)
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts; a single text is a list of one."""
+        """Return a list of strings; a single string is a list of one."""
         value = self.value(key)
         if value is None:
             return ()
@@ -65,13 +66,13 @@ class TableReader:
         return self.whole_text(key, value)
 
     def whole_text(self, key: str, value: str) -> str:
-        """The text, if all that it goes to can take it: files, databases, other programs."""
+        """Return the string, if files, databases, and other programs can all store it."""
         if any("\ud800" <= char <= "\udfff" or char == "\0" for char in value):
             raise self.wrong(key, "has NUL or half of a surrogate pair in it, which not every program can read")
         return value
 
     def flag(self, key: str) -> bool:
-        """False unless it is said to be true."""
+        """Return a boolean; False if it is missing."""
         value = self.value(key)
         if not isinstance(value, bool | None):
             raise self.wrong(key, f"must be true or false, not {_shown(value)}")
@@ -120,7 +121,7 @@ class TableReader:
         return ms
 
     def tables(self, key: str) -> "Iterator[TableReader]":
-        """A list of tables, each with its number from 1 in its place."""
+        """Yield the tables of a list, each with its number, from 1, in its location."""
         value = self.value(key)
         if not isinstance(value, list | tuple | None):
             raise self.wrong(key, f"must be a list of tables, not {_shown(value)}")
@@ -135,12 +136,12 @@ class TableReader:
         return list(self._data)
 
     def items(self) -> Iterator[tuple[str, object]]:
-        """All of them, for a table whose names are free."""
+        """Yield all items, for a table with arbitrary keys."""
         self._known.extend(self._data)
         yield from self._data.items()
 
     def read_up(self) -> None:
-        """Raise for names that mean nothing here."""
+        """Raise InvalidRulebook for unknown keys."""
         for key in self._data:
             if key not in self._known:
                 near = get_close_matches(key, self._known, n=1)
@@ -149,7 +150,7 @@ class TableReader:
 
 
 def scalar(table: TableReader, key: str, value: object) -> str | int | float | bool:
-    """A value to compare an argument with."""
+    """Return a value to compare an argument with. Raises InvalidRulebook."""
     if isinstance(value, str):
         return table._checked(key, value)
     if isinstance(value, bool):
@@ -177,7 +178,7 @@ _TO_BE_SAID = ("recheck", "valid_for", "expires_after")
 
 
 def read_rulebook(data: object, *, version: int = 0) -> Rulebook:
-    """A rulebook from plain data. Raises InvalidRulebook, which counts the tables of a list from 1."""
+    """Read a rulebook from plain data. Raises InvalidRulebook, which counts the tables of a list from 1."""
     top = TableReader(data, "")
     criticality = dict(_criticalities(top.table("criticality")))
     guard = tuple(_guard_rule(table) for table in top.tables("guard"))
@@ -239,7 +240,7 @@ def _when(table: TableReader) -> tuple[tuple[str, tuple[Scalar, ...]], ...]:
 
 
 def _conditions(table: TableReader, above: str = "") -> Iterator[tuple[str, tuple[Scalar, ...]]]:
-    """Dotted paths; TOML makes a table of a dotted name that has no quotes, which means the same."""
+    """Yield dotted paths. TOML reads an unquoted dotted key as nested tables, which mean the same."""
     for key, value in table.items():
         path = f"{above}{key}"
         if not key.strip():
@@ -308,7 +309,7 @@ def _rule(table: TableReader) -> PolicyRule:
 
 
 def _users(table: TableReader) -> frozenset[str]:
-    """Accounts, by the id that a name stands for."""
+    """Return normalized account IDs."""
     try:
         return frozenset(normal_id(name) for name in table.texts("users"))
     except InvalidAccount as error:
@@ -331,11 +332,11 @@ def _step(table: TableReader) -> PolicyStep:
     return step
 
 
-# A rulebook as plain data, in the form in which people write it. What is usual is left out.
+# A rulebook as plain data, in the form in which it is written by hand. Defaults are left out.
 
 
 def as_document(rulebook: Rulebook) -> dict[str, Any]:
-    """Without the version. `read_rulebook` makes an equal rulebook of it."""
+    """Return the rulebook without its version. `read_rulebook` makes an equal rulebook from it."""
     return {
         "criticality": dict(sorted(rulebook.criticality.items())),
         "guard": [_guard_rule_rulebook_writing(rule) for rule in rulebook.guard],
@@ -396,7 +397,7 @@ def _words(words: Collection[str]) -> list[str]:
 
 
 def _given(**fields: Any) -> dict[str, Any]:
-    """Those that say something: an empty list, an empty text and a plain no are what they would be anyway."""
+    """Drop None, false, and empty values, which are the defaults."""
     return {
         name: value
         for name, value in fields.items()

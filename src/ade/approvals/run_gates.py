@@ -1,4 +1,4 @@
-"""Gates in the middle of a run: steps that people agree to, and tools that the guard may ask them about."""
+"""Gates at run time: the check before a run starts, and steps or tool calls within a run that need approval."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -31,22 +31,23 @@ from ade.tasks.model import MaybeRaw, Task
 from ade.tasks.outcomes import Failed, Leave, Outcome, Withheld
 from ade.tasks.payloads import Payloads
 
-_LARGEST_STEP = 256 * 1024  # bytes that people can be shown
+_LARGEST_STEP = 256 * 1024  # bytes that reviewers can be shown
 
 
 class RunStep(Struct, frozen=True, kw_only=True):
-    """What a run wants to do, and must not without people if they or the guard say so."""
+    """A step of a run, or a tool call, that might need approval."""
 
     step: str
     about: Raw
     policies: tuple[str, ...] = ()
     reason: str = ""
-    is_tool: bool = False  # then the guard decides whether people must agree at all
-    judged: MaybeRaw = None  # what the guard looks at, if people are shown something else
+    is_tool: bool = False  # then the guard decides whether approval is needed
+    judged: MaybeRaw = None  # what the guard judges, if reviewers are shown something else
 
 
 async def request_step_approval(stores: Stores, task: Task, wanted: RunStep) -> Withheld | None:
-    """None if the run may go on; else how it ends and waits, whatever it says. Raises Denied, InvalidTask."""
+    """Return None if the run can continue; otherwise the outcome with which it waits, whatever the run reports. Raises
+    Denied and InvalidTask."""
     if len(wanted.about) > _LARGEST_STEP:
         raise InvalidTask(f"a step can be about at most {_LARGEST_STEP:,} bytes, not {len(wanted.about):,}")
     if not wanted.is_tool and (wanted.step == AFTER_THE_FACT or wanted.step.startswith("tool ")):
@@ -70,7 +71,7 @@ async def request_step_approval(stores: Stores, task: Task, wanted: RunStep) -> 
 
 
 async def check_tool_call(stores: Stores, task: Task, tool: str, about: Raw, judged: Raw | None) -> Leave:
-    """Whether a tool may be used like this by now. Raises Denied."""
+    """Return whether a tool can be used with these arguments now. Raises Denied."""
     situation = await load_situation(stores)
     wanted = RunStep(step=f"tool {tool}", about=about, is_tool=True, judged=judged)
     ruling = await _ruled_on_tool(stores, task, situation, wanted)
@@ -84,14 +85,14 @@ def _have_agreed(
     stores: Stores, task: Task, step: str, about: object, policies: Sequence[str], situation: ApprovalInputs
 ) -> bool:
     gate, now = step_gate(task, step, about), stores.clock.now()
-    is_enough = gate is not None and set(policies) <= {*gate.policies}  # the guard may demand more by now
+    is_enough = gate is not None and set(policies) <= {*gate.policies}  # the guard might demand more by now
     return gate is not None and is_enough and may_go_on(task, gate, situation.people.directory, now=now)
 
 
 async def _ruled_on_tool(
     stores: Stores, task: Task, situation: ApprovalInputs, wanted: RunStep
 ) -> tuple[tuple[str, ...], str] | None:
-    """None where the call is allowed; else which policy it needs and why."""
+    """Return None if the call is allowed, otherwise the policy it needs and why. Raises Denied."""
     tool = wanted.step.removeprefix("tool ")
     arguments = msgspec.json.decode(wanted.about if wanted.judged is None else wanted.judged)
     case = GuardCase(name=task.name, tool=tool, arguments=arguments, resources=resources_of(task), tags=task.tags)
@@ -104,7 +105,7 @@ async def _ruled_on_tool(
     return (ruling.policy,) if ruling.policy else (), ruling.reason
 
 
-# The last look before a run: nothing that people must approve begins without their approval of exactly this.
+# The last check before a run: a task that needs approval runs only exactly as approved.
 
 
 log = Log("ade.worker")
@@ -114,10 +115,10 @@ IsAsPreviewed = Callable[[], Awaitable[bool]]
 async def check_before_run(
     stores: Stores, payloads: Payloads, task: Task, is_as_previewed: IsAsPreviewed | None = None
 ) -> Outcome | None:
-    """None lets a run of this task begin; else how it ends before it began.
+    """Return None to let a run start; otherwise the outcome with which it ends before it starts.
 
-    `is_as_previewed` is there if its handler can preview it: whether a preview made now would see the same. Whatever
-    cannot be judged does not run, and has not run.
+    `is_as_previewed` is given if the handler has a preview: whether a new preview would see the same. A task that
+    cannot be judged does not run.
     """
     try:
         return await _ruling(stores, payloads, task, is_as_previewed)
@@ -152,7 +153,7 @@ async def _ruling(
     log.info("task.held", task_id=task.id, attempt=task.attempt, worker=task.worker_id, reason=reason)
     if demand.is_automatic and clearance.reason != ANOTHER:
         return assessed_again(task, reason or "its policy lets it pass", now=now)
-    by_people = structs.replace(demand, is_automatic=False)  # somebody has changed what had passed
+    by_people = structs.replace(demand, is_automatic=False)  # the task was changed after it had passed
     return requested_again(task, by_people, situation.people, now=now)
 
 

@@ -1,4 +1,4 @@
-"""People answer: one gate, or up to fifty at once; and what else they can do about an approval."""
+"""Operations on approvals: vote, comment, revoke, bypass, dismiss, start, delegate, amend, snooze, and sweep."""
 
 from collections.abc import Sequence
 
@@ -28,18 +28,18 @@ from ade.tasks.payloads import Payloads
 from ade.tasks.service import Check, any_version, decide, edit, get, notify_for
 
 MOST_TOGETHER = 50
-_TRIES = 200  # whenever one is too late, somebody else's answer has been written
+_TRIES = 200  # every lost race means that another vote was written
 
 
 async def vote(stores: Stores, task_id: str, ballot: VoteRequest, *, gate_id: str | None = None) -> Task:
-    """Answer at the newest gate of a task, or at one that is named. The same answer twice is one answer.
+    """Vote at the newest gate of a task, or at a given one. Repeating the same vote has no effect.
 
-    Raises NoGate, GateClosed, DigestMismatch, NotEligible and its kinds.
+    Raises NoGate, GateClosed, DigestMismatch, NotEligible, and its subclasses.
     """
     people = await load_people(stores)
 
     async def prepare(change: Change) -> None:
-        """A no may end a task that was let go up to some step: what undoes that is stored first."""
+        """A rejection can end a task that ran up to some step, so its rollback is stored first."""
         await prepare_rollbacks(stores, Payloads(stores.blobs), [change])
 
     return await decide(
@@ -52,7 +52,7 @@ async def vote(stores: Stores, task_id: str, ballot: VoteRequest, *, gate_id: st
 
 
 class BatchVoteResult(Struct, frozen=True, kw_only=True):
-    """What came of one of many answers; `error` is empty where it was counted."""
+    """The result of one vote of a batch; `error` is empty if the vote was counted."""
 
     task_id: str
     status: Status | None = None
@@ -61,16 +61,16 @@ class BatchVoteResult(Struct, frozen=True, kw_only=True):
 
 
 async def batch(stores: Stores, seen: Sequence[tuple[str, str]], ballot: VoteRequest) -> list[BatchVoteResult]:
-    """The same answer to many tasks, given as (task id, digest). Each is written by itself and has its own answer.
+    """Cast the same vote on many tasks, given as (task ID, digest). Each is written separately and has its own result.
 
-    A high risk is left out unless its policy says otherwise: nobody looks at fifty of those at once.
+    A high risk is left out unless its policy allows it: no one can review 50 of those together.
     """
     await check_batch(stores, len(seen))
     return [await one_of_many(stores, task_id, digest, ballot) for task_id, digest in seen]
 
 
 async def check_batch(stores: Stores, count: int) -> None:
-    """Raise NotPermitted where this is switched off, and InvalidTask for too many."""
+    """Raise NotPermitted if batch votes are disabled, and InvalidTask for too many."""
     if not (await runtime.load(stores)).is_on("batch_approvals"):
         raise NotPermitted(
             "answering many at once is switched off: the feature batch_approvals allows it",
@@ -81,7 +81,7 @@ async def check_batch(stores: Stores, count: int) -> None:
 
 
 async def one_of_many(stores: Stores, asked: str, digest: str, ballot: VoteRequest) -> BatchVoteResult:
-    """`asked` is the id of a task, or of one of its gates."""
+    """Cast one vote of a batch. `asked` is the ID of a task, or of one of its gates."""
     task_id, dot, _ = asked.partition(".")
     try:
         gate = gate_for(await get(stores, task_id), asked if dot else None)
@@ -97,13 +97,14 @@ async def one_of_many(stores: Stores, asked: str, digest: str, ballot: VoteReque
 
 
 async def comment(stores: Stores, task_id: str, text: str, *, actor: str) -> Task:
+    """Add a comment to an approval. Raises NoGate and InvalidTask."""
     return await decide(
         stores, task_id, lambda task, now: decisions.comment(task, text, now=now, actor=actor), tries=_TRIES
     )
 
 
 async def revoke(stores: Stores, task_id: str, reason: str, *, actor: str) -> Task:
-    """Take an approval back before the task runs: for those who gave it, and for administrators."""
+    """Revoke an approval before the task runs. For its voters, and for admins."""
     people = await load_people(stores)
     gate = gate_for(await get(stores, task_id))
     if actor not in {vote.voter for vote in gate.votes}:
@@ -116,7 +117,7 @@ async def revoke(stores: Stores, task_id: str, reason: str, *, actor: str) -> Ta
 async def break_glass(
     stores: Stores, task_id: str, reason: str, *, actor: str, authenticated_at: int | None = None
 ) -> Task:
-    """Let a task run without approval. Takes the permission, a reason, and a password given just now."""
+    """Run a task without approval. Requires the permission, a reason, and a recently given password."""
     await permitted(stores, actor, Permission.BREAK_GLASS, "bypass an approval")
     now = stores.clock.now()
     if authenticated_at is None or not now - REAUTHENTICATION_MS <= authenticated_at <= now:
@@ -127,7 +128,7 @@ async def break_glass(
 
 
 async def dismiss(stores: Stores, task_id: str, voter: str, reason: str, *, actor: str) -> Task:
-    """Strike out somebody's request for changes."""
+    """Dismiss a reviewer's request for changes. For admins."""
     await permitted(stores, actor, Permission.ADMINISTER, "dismiss a request for changes")
     people = await load_people(stores)
     return await decide(
@@ -136,7 +137,8 @@ async def dismiss(stores: Stores, task_id: str, voter: str, reason: str, *, acto
 
 
 async def start(stores: Stores, task_id: str, *, actor: str, check: Check = any_version) -> Task:
-    """Let an approved task that waits for a hand join its queue: for its author, and for operators."""
+    """Move an approved task that waits for a manual start to its queue. For its author and editors, and for
+    operators."""
     task = await get(stores, task_id)
     if actor not in (task.author_id, *review_of(task).editors):
         await permitted(stores, actor, Permission.OPERATE, "start tasks of others")
@@ -149,18 +151,18 @@ async def start(stores: Stores, task_id: str, *, actor: str, check: Check = any_
     return await decide(stores, task_id, decision)
 
 
-# One approval handed on: whoever is asked lets somebody else answer in his place, for this task alone.
+# Delegating one approval: a reviewer lets another account vote on their behalf, for this task only.
 #
-# Nothing gets easier by it: who has a hand in the task still cannot answer, one person still fills one place, and
-# what somebody was lent himself he passes on only if that was allowed. So it is tried out before it is stored.
+# This relaxes no rule: accounts with an author conflict still cannot vote, one person still fills one slot, and a
+# delegation that was received is passed on only if it cascades. So it is tried out before it is stored.
 
 
 async def delegate_approval(
     stores: Stores, task_id: str, to: str, *, actor: str, gate_id: str | None = None
 ) -> Delegation:
-    """Until the approval expires. `delegations.revoke` takes it back; a vote that was given stays.
+    """Delegate one approval until it expires. `delegations.revoke` ends the delegation; votes that were cast stay.
 
-    Raises NoGate, GateClosed, NotEligible, ConflictOfInterest, InvalidDelegation, UnknownAccount.
+    Raises NoGate, GateClosed, NotEligible, ConflictOfInterest, InvalidDelegation, and UnknownAccount.
     """
     gate = gate_for(await get(stores, task_id), gate_id)
     people, now = await load_people(stores), stores.clock.now()
@@ -188,7 +190,7 @@ def _check_of_use(gate: Gate, people: ReviewerDirectory, wanted: Delegation, now
         raise InvalidDelegation("nobody delegates to himself, not to another account of his either")
     account = directory.get(delegate)
     if account is None or not (account.is_active and account.is_human and account.is_approver):
-        return  # `create` says what is wrong with it
+        return  # `create` raises the specific error
     then = structs.replace(people, delegations=(*people.delegations, wanted))
     if delegate not in then.standing(gate, now).may_vote:
         raise NotEligible(
@@ -197,7 +199,7 @@ def _check_of_use(gate: Gate, people: ReviewerDirectory, wanted: Delegation, now
         )
 
 
-# A reviewer mends a task himself, or puts off answering.
+# A reviewer edits a task, or snoozes it.
 
 
 SNOOZE = "snooze"
@@ -205,10 +207,10 @@ LONGEST_SNOOZE_MS = 7 * 86_400_000
 
 
 async def amend(stores: Stores, payloads: Payloads, task_id: str, ballot: VoteRequest, **fields: object) -> Task:
-    """Edit a task that waits for people, and put it before them again.
+    """Edit a task under review, and submit it again.
 
-    It is another task then: whoever amends it has a hand in it, and others must answer. Should the caller die half-way
-    it is a draft that anybody can submit. Raises what `vote` and `edit` do.
+    The amending account gets an author conflict, so others must vote. If the caller crashes half-way, the task is a
+    draft that anyone can submit. Raises InvalidTask, and the errors of `vote` and `edit`.
     """
     if not fields:
         raise InvalidTask(
@@ -225,7 +227,7 @@ async def amend(stores: Stores, payloads: Payloads, task_id: str, ballot: VoteRe
 
 
 async def snooze(stores: Stores, task_id: str, account: str, until: int) -> None:
-    """Leave a task out of somebody's inbox until then; it can be answered all the same. Raises NoGate, InvalidTask."""
+    """Leave a task out of an account's inbox until then; the account can still vote. Raises NoGate and InvalidTask."""
     now = stores.clock.now()
     if not now < until <= now + LONGEST_SNOOZE_MS:
         raise InvalidTask("an answer can be put off for at most seven days")
@@ -236,7 +238,7 @@ async def snooze(stores: Stores, task_id: str, account: str, until: int) -> None
 
 
 async def snoozed(stores: Stores, account: str) -> frozenset[str]:
-    """The gates that somebody has put off for now."""
+    """Return the gates that an account has snoozed."""
     head = _place(account, "")
     found = await stores.documents.list_documents(SNOOZE)
     return frozenset(each.id.removeprefix(head) for each in found if each.id.startswith(head))
@@ -246,7 +248,7 @@ def _place(account: str, gate_id: str) -> str:
     return f"{account} {gate_id}"
 
 
-# What time does to tasks that wait: reminders escalate, approvals expire, previews that nobody finished go on.
+# The sweep: reviews escalate, approvals expire, and interrupted previews continue.
 
 
 _PAGE = 200
@@ -254,7 +256,8 @@ _WAITING = frozenset({Status.REVIEWING, Status.APPROVED, Status.SUBMITTED})
 
 
 async def sweep_reviews(stores: Stores, payloads: Payloads) -> int:
-    """May run anywhere, any time, twice at once: guards decide, so that each step is taken once. Answers how many."""
+    """Advance all tasks under review, and return how many changed. Safe to run concurrently: each step is a guarded
+    write, so it is taken once."""
     people, moved, after = None, 0, None
     while True:
         query = TaskQuery(statuses=_WAITING, oldest_first=True, after=after, limit=_PAGE)

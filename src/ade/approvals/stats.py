@@ -1,4 +1,4 @@
-"""How approvals go: what waits now and for how long, how they ended lately, and how long that took."""
+"""Approval statistics: what is pending and for how long, how approvals ended recently, and how long that took."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,22 +21,22 @@ _MEDIAN, _SLOW = 0.5, 0.95
 
 
 class ApprovalOutcome(StrEnum):
-    """How an approval ended, as people meant it: what became of the task later does not count."""
+    """How an approval ended, as reviewers decided: what happened to the task later does not count."""
 
     __hash__ = str.__hash__  # an Enum's own is a Python function
 
     APPROVED = auto()
     REJECTED = auto()
     CHANGES_REQUESTED = auto()
-    EXPIRED = auto()  # nobody answered in time, or it was approved and not used in time
+    EXPIRED = auto()  # no decision in time, or approved and not used in time
     WITHDRAWN = auto()  # cancelled or edited before it was decided
     BYPASSED = auto()
-    AUTOMATIC = auto()  # approved by its policy, without people
+    AUTOMATIC = auto()  # approved by its policy, without reviewers
 
 
 ANSWERED = frozenset(
     {ApprovalOutcome.APPROVED, ApprovalOutcome.REJECTED, ApprovalOutcome.CHANGES_REQUESTED}
-)  # those that people decided
+)  # decided by reviewers
 _OUTCOMES: Mapping[GateState, ApprovalOutcome] = {
     GateState.REJECTED: ApprovalOutcome.REJECTED,
     GateState.EXPIRED: ApprovalOutcome.EXPIRED,
@@ -47,11 +47,11 @@ _OUTCOMES: Mapping[GateState, ApprovalOutcome] = {
 
 
 class WaitingApprovals(Struct, frozen=True, kw_only=True):
-    """What waits for an answer now."""
+    """The pending approvals."""
 
     count: int = 0
-    blocked: int = 0  # of these, where nobody is left who could answer
-    due_soon: int = 0  # of these, what ends within an hour
+    blocked: int = 0  # of these, the remaining accounts cannot meet the rules
+    due_soon: int = 0  # of these, expiring within an hour
     by_level: dict[RiskLevel, int] = {}
     under_hour: int = 0  # waiting for less than an hour
     under_day: int = 0  # for less than a day, but not less than an hour
@@ -60,7 +60,7 @@ class WaitingApprovals(Struct, frozen=True, kw_only=True):
 
 
 class EndedApprovals(Struct, frozen=True, kw_only=True):
-    """How approvals ended; the times are of those that people answered, from the opening to the decision."""
+    """How approvals ended. Times run from the opening to the decision, and cover only decisions by reviewers."""
 
     outcomes: dict[ApprovalOutcome, int] = {}
     median_ms: int | None = None
@@ -68,13 +68,15 @@ class EndedApprovals(Struct, frozen=True, kw_only=True):
 
 
 class PolicyStats(Struct, frozen=True, kw_only=True):
+    """The figures of one policy."""
+
     policy: str
     waiting: int
     ended: EndedApprovals
 
 
 class ApprovalStats(Struct, frozen=True, kw_only=True):
-    """`since` is where the figures of what ended begin: later than asked for where the log is too long."""
+    """The figures of all policies. `since` is the start of the window: later than requested if the log is too long."""
 
     at: int
     since: int
@@ -84,7 +86,8 @@ class ApprovalStats(Struct, frozen=True, kw_only=True):
 
 
 async def approval_stats(stores: Stores, window_ms: int = USUAL_WINDOW_MS) -> ApprovalStats:
-    """From the gates of tasks that the newest 50,000 events tell of, as far as these tasks are still kept."""
+    """Compute the figures from the gates of tasks in the newest 50,000 events, as far as these tasks are still
+    stored."""
     now = stores.clock.now()
     items = await waiting(stores)
     events = await stores.events.newest(_SAMPLE)
@@ -110,7 +113,7 @@ async def approval_stats(stores: Stores, window_ms: int = USUAL_WINDOW_MS) -> Ap
 
 
 async def _gates(stores: Stores, events: Iterable[Event], since: int) -> list[Gate]:
-    """All that have ended, of the tasks that were spoken of."""
+    """Return all ended gates of the tasks in these events."""
     spoken = dict.fromkeys(event.task_id for event in events if event.task_id and event.at >= since and _is_told(event))
     ids, found = list(spoken), list[Gate]()
     for start in range(0, len(ids), _PAGE):
@@ -125,7 +128,7 @@ def _is_told(event: Event) -> bool:
 
 
 def outcome_of(gate: Gate) -> ApprovalOutcome | None:
-    """None while it waits for an answer."""
+    """Return the outcome of a gate, or None while it is pending."""
     if gate.is_automatic:
         return ApprovalOutcome.AUTOMATIC
     if gate.is_bypassed:
@@ -143,7 +146,7 @@ def _asks_for_changes(gate: Gate) -> bool:
 
 def _ended_at(gate: Gate) -> int:
     if outcome_of(gate) is ApprovalOutcome.CHANGES_REQUESTED and gate.votes:
-        return gate.votes[-1].at  # when it was asked for; the edit that followed may have taken days
+        return gate.votes[-1].at  # when changes were requested; the edit that followed might have taken days
     return gate.opened_at if gate.decided_at is None else gate.decided_at
 
 
@@ -156,7 +159,7 @@ def _ended(gates: Sequence[Gate]) -> EndedApprovals:
 
 
 def percentile(ordered: Sequence[int], share: float) -> int | None:
-    """The smallest value that so large a share of all does not exceed."""
+    """Return the smallest value that this share of all values does not exceed, or None."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
 
 

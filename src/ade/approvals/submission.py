@@ -1,4 +1,4 @@
-"""A draft is submitted, previewed on a worker, assessed, and put before people."""
+"""Submission of tasks: the guard before storing, previews, assessment, and policy checks of hypothetical tasks."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,11 +33,8 @@ from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
 from ade.tasks.service import decide, get
 
-# New tasks meet the guard before they are stored: let through, refused, or held until people have agreed.
-
-
-# The guard looks at every word of the arguments. Large ones it looks at on a thread, one after the other: whoever
-# sends them waits for that himself, and keeps nobody else waiting.
+# The guard reads every word of the arguments. Large ones are judged on a thread, one after the other, so that only
+# their own caller waits.
 
 
 LARGE = 65_536  # bytes
@@ -45,7 +42,7 @@ _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDict
 
 
 async def apply_guard(rulebook: GuardRuleSource, case: GuardCase, occasion: GuardOccasion) -> GuardRuling:
-    """What the first rule that holds says. Never raises."""
+    """Return the ruling of the first rule that matches. Never raises."""
     if _size(case) <= LARGE:
         return rule_on(rulebook, case, occasion)
     async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
@@ -57,11 +54,11 @@ def _size(case: GuardCase) -> int:
         return len(case.given)
     try:
         return len(msgspec.json.encode(case.given))
-    except (TypeError, ValueError):  # no JSON, which the guard itself refuses
+    except (TypeError, ValueError):  # not JSON, which the guard itself denies
         return 0
 
 
-# What the guard says of tasks, and what becomes of its word.
+# Guard rulings on new tasks: stored, denied, or held for approval.
 
 
 GUARD_DENIED = "guard.denied"
@@ -70,13 +67,13 @@ GUARD_DENIED = "guard.denied"
 async def ruled(
     stores: Stores, payloads: Payloads, task: Task, situation: ApprovalInputs, occasion: GuardOccasion
 ) -> GuardRuling:
-    """What the guard says of a task."""
+    """Return the guard's ruling on a task."""
     rulebook = situation.rulebook
     if not rulebook.guards(occasion):
         return GuardRuling(verdict=GuardRulesVerdict.ALLOW)
     needs_score = any(rule.from_score is not None for rule in rulebook.guard)
     score = (await risk_of(stores, task, situation, task.preview)).score if needs_score else None
-    arguments = await payloads.load(task.args)  # what a reference stands for, too
+    arguments = await payloads.load(task.args)  # also resolves a reference to a blob
     case = GuardCase(name=task.name, arguments=arguments, resources=resources_of(task), tags=task.tags, score=score)
     return await apply_guard(rulebook, case, occasion)
 
@@ -84,7 +81,7 @@ async def ruled(
 async def log_denied(
     stores: Stores, task: Task, ruling: GuardRuling, occasion: GuardOccasion, tool: str | None = None
 ) -> None:
-    """A refusal leaves its mark, be it that no task was stored."""
+    """Log a denial as an event, even if no task was stored."""
     payload: dict[str, object] = {
         "name": task.name,
         "occasion": occasion,
@@ -98,7 +95,7 @@ async def log_denied(
 
 
 def demanding(task: Task, rulings: Iterable[GuardRuling]) -> Review:
-    """The review of a task, with all that these rulings demand."""
+    """Return the review of a task, with the policies that these rulings demand."""
     review = review_of(task)
     asking = [ruling for ruling in rulings if ruling.verdict is GuardRulesVerdict.DEMAND]
     named = (*review.policies, *(ruling.policy for ruling in asking if ruling.policy is not None))
@@ -107,9 +104,9 @@ def demanding(task: Task, rulings: Iterable[GuardRuling]) -> Review:
 
 
 async def admitted(stores: Stores, payloads: Payloads, tasks: Sequence[Task], rulebook: Rulebook) -> list[Task]:
-    """What to store in place of these tasks, in the same order; `follow_up` does the rest once they are stored.
+    """Return what to store instead of these tasks, in the same order; `follow_up` does the rest once they are stored.
 
-    Raises Denied, InvalidPolicy, InvalidSubject; then none of them may be stored.
+    Raises Denied, InvalidPolicy, and InvalidSubject; then none of the tasks must be stored.
     """
     if all(passes(task, rulebook) for task in tasks):
         return list(tasks)
@@ -139,7 +136,7 @@ async def _admitted(stores: Stores, payloads: Payloads, task: Task, situation: A
     asked = structs.replace(task, review=review)
     demand = await demanded(stores, asked, situation, reason=review.reason)
     if demand.is_automatic and (review.start is StartMode.BY_HAND or review.not_before is not None):
-        return _to_be_assessed(task, review)  # it does not stand in line yet, though nobody is asked
+        return _to_be_assessed(task, review)  # not queued yet, although no reviewer is asked
     return born_held(asked, demand, situation.people, now=now)
 
 
@@ -152,14 +149,14 @@ LARGEST_PREVIEW = 256 * 1024
 
 
 async def follow_up(stores: Stores, payloads: Payloads, stored: Sequence[Task]) -> None:
-    """After tasks were stored: those that came in to be previewed are. Should the caller die first, a sweep does it."""
+    """Start the previews of stored tasks that need one. If the caller crashes first, a sweep does it."""
     for task in stored:
         if task.status is Status.SUBMITTED:
             await carry_on(stores, payloads, task)
 
 
 async def submit(stores: Stores, payloads: Payloads, task_id: str, *, actor: str | None = None) -> Task:
-    """Freeze a draft and have it assessed; where its handler can preview it, once a worker has done so."""
+    """Freeze a draft and assess it; if its handler has a preview, once a worker has run that."""
     task = await get(stores, task_id)
     has_preview = review_of(task).has_preview or await previews(stores, task.name)
     submitted = await decide(
@@ -173,31 +170,31 @@ async def submit(stores: Stores, payloads: Payloads, task_id: str, *, actor: str
 
 
 async def previews(stores: Stores, name: str) -> bool:
-    """Whether some worker knows how to preview tasks of this name."""
+    """Whether some worker can preview tasks of this name."""
     return any(known.has_preview for known in await stores.workers.definitions() if known.name == name)
 
 
 async def carry_on(stores: Stores, payloads: Payloads, task: Task) -> Task:
-    """Whatever is next for a submitted task: its preview, or, without one, its assessment. May be repeated."""
+    """Take the next step for a submitted task: its preview or, without one, its assessment. Can be repeated."""
     return (await _carried_on(stores, payloads, task))[0]
 
 
 async def _carried_on(stores: Stores, payloads: Payloads, task: Task) -> tuple[Task, bool]:
-    """The task, and whether there was something to do."""
+    """Return the task, and whether there was something to do."""
     review, after = review_of(task), task
     if task.status is not Status.SUBMITTED:
         return task, False
     if not review.has_preview:
         after = await assess(stores, payloads, task.id, None)
         return after, after.version != task.version
-    assert review.preview_id is not None  # whoever sends a task to its preview names that
+    assert review.preview_id is not None  # set together with has_preview
     [made] = await stores.tasks.get([review.preview_id])
     if made is None:
         await enqueue(stores, payloads, [await preview_task(payloads, task)])
         return task, True
     if made.is_final and made.status is not Status.COMPLETED:
         after = await send_back(stores, task.id, review.preview_id, _why_not(made))
-    elif made.result is not None:  # by a worker that only hands in what it has done
+    elif made.result is not None:  # by a worker that only reports results
         after = await assess(stores, payloads, task.id, await payloads.load(made.result), preview_id=made.id)
     return after, after.version != task.version
 
@@ -209,7 +206,7 @@ def _why_not(preview: Task) -> str:
 
 
 async def preview_task(payloads: Payloads, task: Task) -> Task:
-    """The task that finds out what a submitted task would do."""
+    """Return the task that previews a submitted task."""
     preview_id = review_of(task).preview_id
     assert preview_id is not None
     return Task(
@@ -229,7 +226,7 @@ async def preview_task(payloads: Payloads, task: Task) -> Task:
 
 
 async def send_back(stores: Stores, task_id: str, preview_id: str | None, *errors: str) -> Task:
-    """To its author, with what is wrong. Nothing happens if it has gone on meanwhile."""
+    """Return a task to its author, with the errors. Has no effect if the task has moved on."""
 
     def decision(task: Task, now: int) -> Change | None:
         if task.status is not Status.SUBMITTED or review_of(task).preview_id != preview_id:
@@ -242,7 +239,7 @@ async def send_back(stores: Stores, task_id: str, preview_id: str | None, *error
 async def assess(
     stores: Stores, payloads: Payloads, task_id: str, preview: Raw | None, *, preview_id: str | None = None
 ) -> Task:
-    """Score a submitted task and open its gate. Nothing happens if it has gone on meanwhile."""
+    """Score a submitted task and open its gate. Has no effect if the task has moved on."""
     task = await get(stores, task_id)
     situation = await load_situation(stores)
     try:
@@ -279,14 +276,14 @@ def _check_size(preview: Raw) -> None:
 
 
 async def previewed(stores: Stores, preview: Task, result: Raw, payloads: Payloads) -> None:
-    """A preview has been made: the task it was made for is assessed."""
+    """Assess the task whose preview has completed."""
     [parent] = await stores.tasks.get([preview.parent_id or ""])
-    if parent is not None:  # of two requests under one key the second has a preview, but no task
+    if parent is not None:  # of two requests with one idempotency key, the second has no task
         await assess(stores, payloads, parent.id, await payloads.load(result), preview_id=preview.id)
 
 
 async def sweep_submitted(stores: Stores, payloads: Payloads, tasks: list[Task]) -> int:
-    """What somebody who died left half-way. Answers how many went on."""
+    """Continue what a crashed caller left half-way, and return how many tasks moved on."""
     moved = 0
     for task in tasks:
         try:
@@ -300,11 +297,11 @@ async def sweep_submitted(stores: Stores, payloads: Payloads, tasks: list[Task])
     return moved
 
 
-# What the rules would say of something that nobody has asked for yet.
+# Checking the rules against a hypothetical task.
 
 
 class PolicyCheckRequest(Struct, frozen=True, kw_only=True):
-    """Something to do, as far as it is known. Without a score it is assessed from what the store knows."""
+    """A task or tool call to check, as far as it is known. Without a score, its risk is assessed from stored data."""
 
     name: str
     tool: str | None = None
@@ -315,18 +312,18 @@ class PolicyCheckRequest(Struct, frozen=True, kw_only=True):
 
 
 class Findings(Struct, frozen=True, kw_only=True):
-    """What the guard says on each occasion, how dangerous it is, and who would have to approve it."""
+    """The ruling of the guard on each occasion, the risk, and who would have to approve."""
 
     rulings: Mapping[GuardOccasion, GuardRuling]
     risk: Risk
     is_assessed: bool  # False: the score was given
     chosen: SelectedPolicy
     candidates: Candidates
-    has_preview: bool = False  # then people are always asked
+    has_preview: bool = False  # then approval is always requested
 
 
 async def check(stores: Stores, question: PolicyCheckRequest, rulebook: Rulebook | None = None) -> Findings:
-    """By the rulebook in force, or by another one that is to be tried. Raises InvalidPolicy."""
+    """Check by the rulebook in force, or by another one on trial. Raises InvalidPolicy."""
     rulebook = await approvals_repository.load(stores) if rulebook is None else rulebook
     situation = ApprovalInputs(rulebook, await runtime.load(stores), ReviewerDirectory(await load_directory(stores)))
     risk = await _risk(stores, question, situation)
@@ -366,11 +363,11 @@ async def _risk(stores: Stores, question: PolicyCheckRequest, situation: Approva
     return Risk(score=question.score, level=level, criticality=0, magnitude=0, blast_radius=0, failure_rate=0)
 
 
-# What schedules bring meets the guard like everything else that comes in.
+# Tasks from schedules pass the guard like all others.
 
 
 async def enqueue_guarded(stores: Stores, payloads: Payloads, tasks: Sequence[Task]) -> list[Task]:
-    """Store admitted tasks that the guard lets through, or holds. Raises Denied, with none of them stored."""
+    """Store admitted tasks that the guard allows, or holds. Raises Denied, with none of them stored."""
     rulebook = await load(stores)
     if all(passes(task, rulebook) for task in tasks):
         return await enqueue_plan(stores, payloads, tasks)
@@ -378,7 +375,7 @@ async def enqueue_guarded(stores: Stores, payloads: Payloads, tasks: Sequence[Ta
 
 
 async def store_held(stores: Stores, payloads: Payloads, tasks: Sequence[Task], rulebook: Rulebook) -> list[Task]:
-    """Store tasks of which some must wait for an approval. Raises Denied, with none of them stored."""
+    """Store tasks of which some must wait for approval. Raises Denied, with none of them stored."""
     stored = await enqueue_plan(stores, payloads, await admitted(stores, payloads, tasks, rulebook))
     await follow_up(stores, payloads, stored)
     return stored

@@ -1,4 +1,7 @@
-"""What waits for people, and how people have dealt with it. Derived from records and log; nothing is counted up."""
+"""Views of approvals: inboxes, statistics of an account or task, and the review of one task.
+
+Everything is derived from records and the event log; no counts are stored.
+"""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -29,7 +32,7 @@ _VOTES = {
 
 
 class PendingApproval(Struct, frozen=True, kw_only=True):
-    """A gate at which somebody must answer."""
+    """A gate that waits for votes."""
 
     task_id: str
     name: str
@@ -39,32 +42,34 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
     approval: str  # the id of the gate
     state: GateState
     digest: str
-    step: str  # of a run; "after the fact" once the approval was bypassed
+    step: str  # of a run; "after the fact" if the approval was bypassed
     reason: str
     policy: str
     level: RiskLevel
     score: float | None = None
     opened_at: int
-    due_at: int  # until when an answer is of use
+    due_at: int  # until when a vote is useful
     in_batch: bool
-    for_whom: str  # whose place it would be answered in; empty: one's own
+    for_whom: str  # the account to vote on behalf of; empty: the caller's own vote
     may_answer: list[str]
     missing: list[str]
 
 
 class UserStats(Struct, frozen=True, kw_only=True):
-    """`approved`, `rejected` and the response time are those of today, in UTC."""
+    """The figures of one account. `approved`, `rejected`, and `response_ms` cover today, in UTC."""
 
     account: str
     pending: int
     approved: int
     rejected: int
-    response_ms: int | None = None  # on average, from the opening of a gate to the answer
+    response_ms: int | None = None  # on average, from the opening of a gate to the vote
     last_at: int | None = None
     last_action: str | None = None  # the type of its event
 
 
 class TaskStats(Struct, frozen=True, kw_only=True):
+    """How many approvals a task needs and has."""
+
     required: int
     approved: int
     rejected: int
@@ -73,14 +78,13 @@ class TaskStats(Struct, frozen=True, kw_only=True):
 
 
 async def inbox(stores: Stores, account: str) -> list[PendingApproval]:
-    """What this account may still answer, in its own place or for somebody else, and has not put off; the most urgent
-    first."""
+    """List what this account can still vote on, for itself or for others, and has not snoozed; most urgent first."""
     people = await load_people(stores)
     return _ordered([item async for item in _items(stores, people, account)])
 
 
 async def waiting(stores: Stores) -> list[PendingApproval]:
-    """The same for everybody, also where nobody may answer."""
+    """List all pending approvals, also those on which no one can vote; most urgent first."""
     people = await load_people(stores)
     return _ordered([item async for item in _items(stores, people, None)])
 
@@ -111,7 +115,8 @@ async def _undecided(stores: Stores) -> AsyncIterator[tuple[Task, Gate]]:
 
 
 async def _after_the_fact(stores: Stores) -> AsyncIterator[tuple[Task, Gate]]:
-    """Of tasks whose approval was bypassed, as far as the newest events tell: such a task may have any status."""
+    """Yield open reviews of bypassed approvals, as far as the newest events contain them: such a task can have any
+    status."""
     newest = await stores.events.newest(_SAMPLE)
     bypassed = dict.fromkeys(event.task_id for event in newest if event.type == BYPASSED and event.task_id)
     for task in await stores.tasks.get(list(bypassed)):
@@ -157,7 +162,7 @@ def _ordered(items: list[PendingApproval]) -> list[PendingApproval]:
 
 
 def task_stats(task: Task, people: ReviewerDirectory, *, now: int) -> TaskStats | None:
-    """How far the newest gate is; None where there is none."""
+    """Return the progress of the newest gate, or None if there is none."""
     gate = review_of(task).gate
     if gate is None:
         return None
@@ -175,7 +180,7 @@ def task_stats(task: Task, people: ReviewerDirectory, *, now: int) -> TaskStats 
 
 
 async def user_stats(stores: Stores, account: str) -> UserStats:
-    """From the newest 10,000 events, as far as they are of today: where more happens in a day, of its last part."""
+    """Compute today's figures from the newest 10,000 events; on a busier day, only from its last part."""
     own = [event for event in await stores.events.newest(_SAMPLE) if event.actor == account]
     acts = [event for event in own if event.type.startswith("approval.")]
     midnight = _midnight(stores.clock.now())
@@ -199,7 +204,7 @@ def _midnight(now: int) -> int:
 
 
 async def _response_times(stores: Stores, votes: list[Event]) -> list[int]:
-    """Of votes whose task is still on record."""
+    """Return the times of votes whose task is still stored."""
     tasks = await stores.tasks.get(list(dict.fromkeys(vote.task_id for vote in votes if vote.task_id)))
     opened: dict[Any, int] = {
         gate.id: gate.opened_at for task in tasks if task is not None for gate in review_of(task).gates
@@ -207,11 +212,11 @@ async def _response_times(stores: Stores, votes: list[Event]) -> list[int]:
     return [vote.at - opened[key] for vote in votes if (key := vote.payload.get("approval")) in opened]
 
 
-# All about the approval of one task, as it stands now.
+# The review of one task.
 
 
 class RuleView(Struct, frozen=True, kw_only=True):
-    """So many out of these; `filled_by` are the people who have approved under it."""
+    """A policy rule; `filled_by` are the people whose approvals count for it."""
 
     name: str
     needed: int
@@ -221,8 +226,10 @@ class RuleView(Struct, frozen=True, kw_only=True):
 
 
 class VoteView(Struct, frozen=True, kw_only=True):
+    """A vote, and why it does not count, if so."""
+
     voter: str
-    for_whom: str  # empty: for himself
+    for_whom: str  # empty: the voter's own vote
     decision: Decision
     at: int
     reason: str
@@ -231,16 +238,18 @@ class VoteView(Struct, frozen=True, kw_only=True):
 
 
 class StepView(Struct, frozen=True, kw_only=True):
-    """An escalation: from when on these may answer too."""
+    """An escalation: from `at` on, these accounts can vote too."""
 
     at: int
     users: list[str]
     roles: list[str]
     is_fired: bool
-    is_early: bool  # fired before its time, because nobody else could answer
+    is_early: bool  # fired before its time, because no one else could vote
 
 
 class GateView(Struct, frozen=True, kw_only=True):
+    """A gate with its rules, votes, and escalations."""
+
     id: str
     state: GateState
     digest: str
@@ -261,11 +270,11 @@ class GateView(Struct, frozen=True, kw_only=True):
     may_answer: list[str]
     missing: list[str]
     escalations: list[StepView]
-    conflicts: list[str]  # who has a hand in the task, and so no say
+    conflicts: list[str]  # accounts with an author conflict, which cannot vote
 
 
 class ReviewView(Struct, frozen=True, kw_only=True):
-    """The newest gate is the last. `preview` is what people are shown of what the task would do."""
+    """The review of one task. The newest gate is the last. `preview` is what reviewers are shown of the effects."""
 
     task_id: str
     name: str
@@ -273,7 +282,7 @@ class ReviewView(Struct, frozen=True, kw_only=True):
     risk: dict[str, Any] | None = None
     gates: list[GateView]
     preview: Any = None
-    errors: list[str]  # why it went back to its author
+    errors: list[str]  # why it was sent back to its author
     start: StartMode
     not_before: int | None = None
     not_after: int | None = None
@@ -282,7 +291,7 @@ class ReviewView(Struct, frozen=True, kw_only=True):
 
 
 def view_review(task: Task, people: ReviewerDirectory, *, now: int) -> ReviewView | None:
-    """None where nobody has to approve the task, as far as is known."""
+    """Return the review of a task; None if it needs no approval, as far as is known."""
     if task.review is None:
         return None
     review = task.review
@@ -303,6 +312,7 @@ def view_review(task: Task, people: ReviewerDirectory, *, now: int) -> ReviewVie
 
 
 def view_gate(task: Task, gate: Gate, people: ReviewerDirectory, *, now: int) -> GateView:
+    """Return one gate for display."""
     standing = people.standing(gate, now)
     is_consumed = is_used(task, gate)
     return GateView(
@@ -341,7 +351,8 @@ def is_used(task: Task, gate: Gate) -> bool:
 
 
 def gate_to_answer(task: Task, number: str = "") -> Gate | None:
-    """The gate of this number; without one the newest that is undecided, or else the newest."""
+    """Return the gate with this number; by default the newest undecided one, or else the newest. None if there is
+    none."""
     gates = review_of(task).gates
     if number:
         return next((gate for gate in gates if gate.id == f"{task.id}.{number}"), None)
@@ -396,15 +407,17 @@ def _plain(raw: Raw | None) -> Any:
     return None if raw is None else msgspec.json.decode(raw)
 
 
-# What somebody needs to see before he answers: the task itself, all that was said about it, and what is missing.
+# What a reviewer needs before voting, and the responses to votes.
 
 
 class ApprovalView(Struct, frozen=True, kw_only=True):
+    """A task and its review, as a reviewer needs them."""
+
     task_id: str
     name: str
     status: Status
     version: int
-    args: Raw  # those it would run with, however large
+    args: Raw  # in full, however large
     review: ReviewView
     author: str | None = None
     description: str | None = None
@@ -412,7 +425,7 @@ class ApprovalView(Struct, frozen=True, kw_only=True):
 
 
 class Voted(Struct, frozen=True, kw_only=True):
-    """The task after an answer, how its approval stands, and whose answer is missing still."""
+    """The task after a vote, the state of its gate, and the missing approvals."""
 
     task: Task
     approval: str  # the id of the gate
@@ -421,13 +434,15 @@ class Voted(Struct, frozen=True, kw_only=True):
 
 
 class Snoozed(Struct, frozen=True, kw_only=True):
+    """An approval that an account has snoozed."""
+
     task_id: str
     account: str
     until: int
 
 
 def view_approval(task: Task, args: Raw, people: ReviewerDirectory, *, now: int) -> ApprovalView | None:
-    """None where nobody has to approve the task, as far as is known."""
+    """Return a task with its review; None if it needs no approval, as far as is known."""
     review = view_review(task, people, now=now)
     if review is None:
         return None
@@ -445,7 +460,7 @@ def view_approval(task: Task, args: Raw, people: ReviewerDirectory, *, now: int)
 
 
 def view_vote(task: Task, gate: Gate, people: ReviewerDirectory, *, now: int) -> Voted:
-    """`gate` as it was when it was answered."""
+    """Return the result of a vote; `gate` is the gate as it was before the vote."""
     gates = () if task.review is None else task.review.gates
     standing = people.standing(next((each for each in gates if each.id == gate.id), gate), now)
     return Voted(task=task, approval=gate.id, state=standing.state, missing=list(standing.missing))

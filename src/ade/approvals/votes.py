@@ -1,4 +1,4 @@
-"""Somebody answers at a gate: whether that counts, and what follows from it."""
+"""Votes: whether a vote counts at a gate, and what it changes."""
 
 from msgspec import Struct, structs
 
@@ -33,11 +33,11 @@ from ade.tasks.model import Task
 REAUTHENTICATION_MS = FRESH_MS
 _TAKES_PASSWORD = frozenset({RiskLevel.HIGH, RiskLevel.CRITICAL})
 _LONGEST_REASON = 2_000
-_MOST_ANSWERS = 20  # of one account at one gate
+_MOST_ANSWERS = 20  # votes of one account at one gate
 
 
 class VoteRequest(Struct, frozen=True, kw_only=True):
-    """One answer, as it was given. `digest` is that of what the voter looked at."""
+    """One vote, as it was given. `digest` is what the voter saw."""
 
     voter: str
     decision: Decision
@@ -49,7 +49,7 @@ class VoteRequest(Struct, frozen=True, kw_only=True):
 
 
 def gate_for(task: Task, gate_id: str | None = None) -> Gate:
-    """The gate that was named, or the newest. Raises NoGate and UnknownApproval."""
+    """Return the gate with this ID, or the newest. Raises NoGate and UnknownApproval."""
     review = review_of(task)
     for gate in reversed(review.gates):
         if gate_id is None or gate.id == gate_id:
@@ -58,7 +58,7 @@ def gate_for(task: Task, gate_id: str | None = None) -> Gate:
 
 
 def no_such_gate(task: Task, gate_id: str | None = None) -> AdeError:
-    """What to raise where a gate is missing. A task that is put before people may get its gate yet."""
+    """Return the error for a missing gate. A submitted task might still get its gate."""
     if gate_id is not None:
         return UnknownApproval(f"task {task.id} has no approval {gate_id[:100]}")
     if task.review is None:
@@ -69,7 +69,8 @@ def no_such_gate(task: Task, gate_id: str | None = None) -> AdeError:
 def cast(
     task: Task, ballot: VoteRequest, people: ReviewerDirectory, *, now: int, gate_id: str | None = None
 ) -> Change | None:
-    """What the answer changes; None when this very answer is on record already."""
+    """Return the change that a vote makes; None if the same vote is already recorded. Raises GateClosed,
+    DigestMismatch, NotEligible, and its subclasses."""
     gate = gate_for(task, gate_id)
     if _is_repeated(gate, ballot):
         return None
@@ -103,10 +104,10 @@ def _owner_roles(chain: Chain | None, people: ReviewerDirectory) -> frozenset[st
 
 
 def with_vote(task: Task, gate: Gate, vote: Vote, people: ReviewerDirectory, *, now: int) -> Change:
-    """What becomes of the task, now that the vote is among those of its gate."""
+    """Return the change of the task, now that its gate has this vote."""
     state = people.standing(structs.replace(gate, state=GateState.OPEN), now).state
     review = review_of(task)
-    if review.gate is not None and review.gate.id != gate.id:  # looked at after the fact: nothing hangs on it
+    if review.gate is not None and review.gate.id != gate.id:  # a review after the fact, with no effect on the task
         return _noted(task, _closed(gate, state, now), vote, now=now)
     if task.status is Status.DRAFT:
         return _reopened(task, gate, vote, state, now=now)
@@ -129,7 +130,7 @@ def with_vote(task: Task, gate: Gate, vote: Vote, people: ReviewerDirectory, *, 
 
 
 def _is_repeated(gate: Gate, ballot: VoteRequest) -> bool:
-    """Twice the same click, or the same request once more."""
+    """Whether this is a double click, or the same request again."""
     own = [vote for vote in gate.votes if vote.voter == ballot.voter]
     if not own:
         return False
@@ -171,6 +172,7 @@ def _checked_voter(gate: Gate, ballot: VoteRequest, people: ReviewerDirectory, *
 
 
 def is_conflicted(gate: Gate, account: str, people: ReviewerDirectory) -> bool:
+    """Whether an account has an author conflict at this gate."""
     if gate.policy.authors_may_vote:
         return False
     return people.directory.who(account) in {people.directory.who(each) for each in gate.conflicts}
@@ -198,7 +200,7 @@ def _events_of(gate: Gate, vote: Vote) -> tuple[Event, ...]:
 
 
 def _noted(task: Task, gate: Gate, vote: Vote, *, now: int) -> Change:
-    """It is on record and decides nothing yet."""
+    """Record a vote that decides nothing yet."""
     was_blocked = any(each.id == gate.id and each.state is GateState.BLOCKED for each in review_of(task).gates)
     freed = (event_payload(gate, APPROVAL_UNBLOCKED, now=now),) if was_blocked and gate.state is GateState.OPEN else ()
     events = (*_events_of(gate, vote), *freed)
@@ -224,7 +226,7 @@ def _rejected(task: Task, gate: Gate, vote: Vote, *, now: int) -> Change:
 
 
 def _reopened(task: Task, gate: Gate, vote: Vote, state: GateState, *, now: int) -> Change:
-    """Whoever asked for changes has thought again, and the draft is still what it was."""
+    """The reviewer who requested changes has voted again, and the draft is unchanged."""
     if state is GateState.CHANGES_REQUESTED:
         return _noted(task, structs.replace(gate, state=state), vote, now=now)
     if state is GateState.APPROVED:
@@ -252,9 +254,9 @@ def approved(
     first_events: tuple[Event, ...] = (),
     also: dict[str, object] | None = None,
 ) -> Change:
-    """The gate lets the task pass: it stands in line in the same write, unless it is to be started by hand."""
+    """Pass the gate: the task joins its queue in the same write, unless it needs a manual start."""
     review = review_of(task).with_gate(gate, errors=())
-    by_hand = review.start is StartMode.BY_HAND and not gate.step  # a run that waits has been started already
+    by_hand = review.start is StartMode.BY_HAND and not gate.step  # a run that waits was already started
     payload: dict[str, object] = {"approval": gate.id, "digest": gate.digest, "automatic": gate.is_automatic}
     fields: dict[str, object] = {"review": review, "approved_at": now, **(also or {})}
     if not by_hand and not gate.step:
@@ -273,7 +275,7 @@ def approved(
 
 
 def queued(task: Task, gate: Gate, *, now: int, actor: str | None) -> Event:
-    """The task joins its queue under this gate."""
+    """Return the event of a task that joins its queue under this gate."""
     return event_payload(gate, QUEUED, now=now, actor=actor)
 
 

@@ -1,4 +1,4 @@
-"""`ade approvals`: the tasks that wait for people, and what people can do about them."""
+"""The `ade approvals` and `ade delegations` commands, except for voting."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ade.cli.session import Session
 
 
-# `ade delegations`: who answers for whom.
+# `ade delegations`.
 
 
 DELEGATION_COLUMNS = ("delegation", "from", "to", "state", "starts", "ends", "only for")
@@ -45,7 +45,7 @@ _LEVEL = click.Choice([str(level) for level in RiskLevel])
 
 
 class FutureTime(click.ParamType[float | datetime]):
-    """A moment to come: so long from a start, or a date and time."""
+    """A time in the future: a duration from a start, or a date and time."""
 
     name = "time"
 
@@ -143,7 +143,7 @@ def _print_delegation(session: "Session", each: Delegation) -> None:
         session.out.line(f"{each.id}: {each.delegate} answers for {each.delegator} until {local(each.ends_at)}")
 
 
-# `ade approvals stats`: how one account, or everybody, deals with approvals.
+# `ade approvals stats`: the figures of one account, or of all.
 
 
 STATS_COLUMNS = ("policy", "waiting", "approved", "rejected", "changes", "expired", "others", "median", "p95")
@@ -230,7 +230,7 @@ def _time(ms: int | None) -> str:
     return "" if ms is None else short_span(ms)
 
 
-# `ade approvals amend` and `snooze`: a reviewer changes a task, or puts it off.
+# `ade approvals amend` and `ade approvals snooze`.
 
 
 @command("amend")

@@ -1,4 +1,4 @@
-"""`ade draft`: a task that is written first, and runs only once it was submitted and approved."""
+"""The commands `ade draft` and `ade submit`: write, edit, and submit a task that needs approval."""
 
 import asyncio
 from contextlib import aclosing
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class DraftGroup(AdeGroup):
-    """`ade draft NAME` is `ade draft new NAME`, whatever options come before the name."""
+    """`ade draft NAME` means `ade draft new NAME`, even with options before the name."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, cmd_name) or self.commands["new"]
@@ -113,7 +113,7 @@ async def edit(
         session.out.line(f"{edited.id}  changed: {', '.join(sorted(fields))}")
 
 
-# `ade submit`: a draft is put before people.
+# `ade submit`.
 
 
 @command("submit")
@@ -137,7 +137,7 @@ async def submit(session: "Session", task_id: str, wait: bool, timeout: float | 
 
 
 async def _assessed(api: "Client", task: Task, timeout: float | None) -> Task:
-    """The task once it is submitted no more. Raises WaitTimeout."""
+    """Return the task once it is no longer submitted. Raises WaitTimeout."""
     try:
         async with asyncio.timeout(timeout), aclosing(changes_of(api, task.id)) as changes:
             async for changed in changes:

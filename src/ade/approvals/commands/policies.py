@@ -1,4 +1,4 @@
-"""`ade policies`: the rulebook, who must approve what, and what the guard would say."""
+"""The `ade policies` commands: show, apply, and check the rulebook."""
 
 import sys
 from importlib.resources import files
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from ade.cli.session import Session
 
 
-# How the findings of the rules look to people.
+# Output of policy checks.
 
 
 _STYLES = {GuardRulesVerdict.ALLOW: "green", GuardRulesVerdict.DENY: "bold red", GuardRulesVerdict.DEMAND: "yellow"}
 
 
 def show_findings(out: CommandOutput, findings: Findings) -> None:
+    """Print the result of a policy check."""
     if out.as_json:
         out.document(findings)
         return
@@ -169,7 +170,7 @@ def _print_applied(session: "Session", rulebook: Rulebook, edition: RulebookVers
 
 
 def _data_of(file: str) -> object:
-    import tomllib  # only here, and slow to load
+    import tomllib  # slow to import, and needed only here
 
     try:
         with interruptible():

@@ -1,4 +1,7 @@
-"""Answers at a gate: each is about the digest that was looked at, and the dangerous ones take a password."""
+"""The voting commands of `ade approvals`, and how approvals are printed.
+
+Each vote names the digest that was reviewed, and approving a high risk requires a password.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from ade.client.client import Client
 
 
-# How approvals look to people.
+# Output of approvals.
 
 
 INBOX_HEAD = ("id", "name", "prio", "risk", "due", "digest", "who", "missing")
@@ -41,10 +44,11 @@ _STYLES = {
 }
 _FACTORS = ("criticality", "magnitude", "blast_radius", "failure_rate")
 _MOST_CHANGES, _LONGEST = 50, 300
-SHORT = 12  # characters of a digest that are shown where there is little room
+SHORT = 12  # characters of a digest that are shown where space is limited
 
 
 def inbox_rows(items: Sequence[PendingApproval], *, mine: bool, now: int) -> list[Row]:
+    """Return the table rows of pending approvals."""
     return [
         (
             item.task_id,
@@ -67,7 +71,7 @@ def _who(item: PendingApproval, mine: bool) -> str | Cell:
 
 
 def print_review(out: CommandOutput, review: ReviewView, *, now: int, earlier: bool = False) -> None:
-    """The gate that matters, what people said, and what they are shown. `earlier`: the gates before it too."""
+    """Print the undecided or newest gates, the votes, and the preview. `earlier`: all gates."""
     shown = [gate for gate in review.gates if gate.state in UNDECIDED] or review.gates[-1:]
     for gate in review.gates if earlier else shown:
         out.line()
@@ -172,7 +176,7 @@ def _print_preview(out: CommandOutput, review: ReviewView) -> None:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-_Alike = Literal["approve", "reject"]  # what many can be answered with at once
+_Alike = Literal["approve", "reject"]  # the decisions of a batch vote
 LEAST = 8  # characters of a digest
 _ASKED = {
     Decision.APPROVE: "Approve exactly this?",
@@ -253,15 +257,15 @@ async def _answer(
 
 
 async def named_gate(api: "Client", text: str) -> tuple[str, str | None]:
-    """The ids of the task, and of its gate if one is named: `ID.2` is the second one. Raises UnknownTask."""
+    """Return the IDs of the task, and of its gate if one is named: `ID.2` is the second one. Raises UnknownTask."""
     task_text, _, number = text.partition(".")
     task_id = await find_id(api, task_text)
     return task_id, f"{task_id}.{number}" if number else None
 
 
 async def gate_with_digest(api: "Client", text: str, *, whole: bool = False) -> tuple[Task, Gate]:
-    """The task, and the gate to answer at: the one that is named, or the newest. Raises UnknownTask, UnknownApproval
-    and NoGate.
+    """Return the task, and the gate to vote at: the named one, or the newest. Raises UnknownTask, UnknownApproval, and
+    NoGate.
 
     `whole`: with its arguments, however large they are.
     """
@@ -275,7 +279,7 @@ async def gate_with_digest(api: "Client", text: str, *, whole: bool = False) -> 
 
 
 def whole_digest(gate: Gate, given: str) -> str:
-    """Raises DigestMismatch for one that is not the gate's."""
+    """Return the gate's digest for a prefix. Raises DigestMismatch if the prefix is not the gate's."""
     text = given.strip().lower()
     if len(text) < LEAST:
         raise click.UsageError(f"Give at least the first {LEAST} characters of the digest.")
@@ -369,7 +373,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 async def _item(api: "Client", text: str, digest: str) -> BatchItem:
-    """With the whole id, if there is one; what is wrong is told with the answer."""
+    """Return an item with the full task ID, if one matches; errors are reported with the result."""
     try:
         task_id, gate_id = await named_gate(api, text)
     except (UnknownTask, AmbiguousId):
@@ -378,6 +382,7 @@ async def _item(api: "Client", text: str, digest: str) -> BatchItem:
 
 
 def print_vote(session: "Session", task: Task) -> None:
+    """Print a task after a vote."""
     if session.out.as_json:
         session.out.document(task)
     else:
