@@ -34,7 +34,7 @@ async def work_over_http(
     token: str | None = None,
     allow_plain: bool = False,
 ) -> Handover:
-    """Run one worker of this app until `stop` is set. Returns the tasks that it returned to the queue.
+    """Run one worker of this app until `stop` is set. Returns the fate of its unfinished tasks.
 
     `token` defaults to ADE_TOKEN. Raises InvalidTask, SettingsError, NotAuthenticated, NotPermitted.
     """

@@ -147,7 +147,7 @@ async def work(
     hurry: asyncio.Event | None = None,
     probe: WorkerProbe | None = None,
 ) -> Handover:
-    """Run one worker of this app until `stop` is set. Returns the tasks that it returned to the queue."""
+    """Run one worker of this app until `stop` is set. Returns the fate of its unfinished tasks."""
     add_agents(app)
     register_webhooks(app)
     opened = await app.open()
