@@ -1,4 +1,4 @@
-"""What a worker that runs agents does beside its tasks: it feeds conversations and clears away what is left over."""
+"""Background jobs of a worker that runs agents: feeds conversations, and cleans up stale processes and files."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 _CLEARING_S = 3600.0
 _FEEDING_AGAIN_S = 10.0
-_SHORTEST_LEASE_S = 1.0  # of a conversation; that of a task may be shorter
+_SHORTEST_LEASE_S = 1.0  # of a conversation; task leases can be shorter
 log = Log("ade.agents")
 
 
 @asynccontextmanager
 async def agent_jobs(app: "Ade", opened: "OpenStore", settings: Settings) -> AsyncIterator[None]:
-    """As long as the block lasts. At its end what is being fed has some time left."""
+    """Run the background jobs while the block runs. At its end, current conversation turns can still finish."""
     ended = await asyncio.to_thread(end_abandoned)
     await asyncio.to_thread(remove_abandoned)
     if ended:
@@ -48,7 +48,7 @@ async def agent_jobs(app: "Ade", opened: "OpenStore", settings: Settings) -> Asy
 
 
 async def _keep_feeding(app: "Ade", opened: "OpenStore", settings: Settings, stop: asyncio.Event) -> None:
-    """Nobody looks at it before the worker ends, so what goes wrong is told, and it begins anew after a pause."""
+    """Run `_feed`, and restart it after a pause. Errors are logged, because this task is awaited only at shutdown."""
     while settings.agents.pumps and not stop.is_set():
         try:
             await _feed(app, opened, settings, stop)
@@ -70,7 +70,7 @@ async def _feed(app: "Ade", opened: "OpenStore", settings: Settings, stop: async
 
 
 async def _clear(stores: Stores, settings: Settings) -> None:
-    """Remove files of tasks that are gone, if nobody has touched them since. Trouble is logged, and tried again."""
+    """Periodically remove old files of deleted tasks. Errors are logged, and the removal is retried."""
     while True:
         try:
             removed = await remove_old_files(stores, places_of(settings.agents), settings.sweep.retention_s)
@@ -82,6 +82,7 @@ async def _clear(stores: Stores, settings: Settings) -> None:
 
 
 async def remove_old_files(stores: Stores, places: RunFiles, older_than_s: float) -> int:
+    """Remove run directories older than this that no task or conversation uses. Returns how many."""
     old = await asyncio.to_thread(places.old_folders, older_than_s)
     removed = 0
     for one in old:
@@ -92,7 +93,7 @@ async def remove_old_files(stores: Stores, places: RunFiles, older_than_s: float
 
 
 async def _is_used(stores: Stores, old: StaleRunDirectory) -> bool:
-    """Whether a task that is on record has used it, or a conversation that is has its name."""
+    """Return whether an existing task has used the directory, or an existing conversation has its name."""
     tasks = [user for user in old.users if is_task_id(user)]
     if any(task is not None for task in await stores.tasks.get(tasks)):
         return True

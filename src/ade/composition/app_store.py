@@ -1,4 +1,4 @@
-"""The store behind an app: opened once, at the first use, whichever thread or event loop that is on."""
+"""The store of an app, opened on first use from any thread or event loop, and the services on top of it."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class LoopServices:
-    """What belongs to one of the event loops that use the store."""
+    """Caches and clients of one event loop that uses the store."""
 
     def __init__(self, stores: Stores, settings: Settings) -> None:
         self.watch = CompletionWatcher(stores)
@@ -43,13 +43,13 @@ class LoopServices:
         self._stores = stores
         self._settings = settings
         self._locks: LockHolder[StoreLockClient] | None = None
-        self.agents: BackgroundTasks | None = None  # that run here and now; made with the first Task tool
+        self.agents: BackgroundTasks | None = None  # running on this loop; created with the first Task tool
         self.rules = RulebookCache(stores)
         self.runtime = RuntimeSettingsCache(stores)
 
     @property
     def locks(self) -> "LockHolder[StoreLockClient]":
-        """Made when the first lock is wanted; for code that runs on this loop."""
+        """The lock client, created on first use. For code on this loop."""
         if self._locks is None:
             from ade.locks.client import StoreLockClient
             from ade.locks.holder import LockHolder
@@ -59,12 +59,12 @@ class LoopServices:
         return self._locks
 
     def fresh_rules(self) -> tuple[Rulebook, RuntimeSettings] | None:
-        """What new tasks are judged by, for any thread; None where it would have to be read."""
+        """Return the cached rules and settings for new tasks, for any thread; None if they must be read."""
         rulebook, runtime = self.rules.fresh(), self.runtime.fresh()
         return None if rulebook is None or runtime is None else (rulebook, runtime)
 
     async def close(self) -> None:
-        """End what runs here and let go of what is locked; for code that runs on this loop."""
+        """Stop background agents and release locks. For code on this loop."""
         if self.agents is not None:
             await self.agents.close()
         if self._locks is not None:
@@ -72,18 +72,18 @@ class LoopServices:
 
 
 class OpenStore:
-    """An open store and what goes with it."""
+    """An open store with its payloads and the services of each event loop."""
 
     def __init__(self, stores: Stores, payloads: Payloads, settings: Settings) -> None:
         self.stores = stores
         self._settings = settings
         self.payloads = payloads
         self._sides: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopServices] = WeakKeyDictionary()
-        self._rules_side: LoopServices | None = None  # where the rules were read last, for threads
-        self.blocking_locks: LockHolder[StoreLockClient] | None = None  # of the portal's loop, for threads without one
+        self._rules_side: LoopServices | None = None  # of the loop that read the rules last, for threads
+        self.blocking_locks: LockHolder[StoreLockClient] | None = None  # on the portal loop, for threads without a loop
 
     async def store(self, tasks: Sequence[Task]) -> list[Task]:
-        """Store admitted tasks that the guard lets through, or holds; the store wakes a worker. Raises Denied."""
+        """Store admitted tasks; the guard can hold them for approval. The store wakes a worker. Raises Denied."""
         rulebook, runtime = await self.current_rules()
         tasks = runtime.limited(tasks)
         for task in tasks:
@@ -92,17 +92,17 @@ class OpenStore:
         return await store(self.stores, self.payloads, tasks)
 
     async def keep(self, tasks: Sequence[Task]) -> list[Task]:
-        """The same, checked for rings first."""
+        """The same as `store`, after a check for dependency cycles."""
         check_cycles(tasks)
         return await self.store(tasks)
 
     async def current_rules(self) -> tuple[Rulebook, RuntimeSettings]:
-        """Noted for threads, which may store plain tasks by themselves while these are fresh."""
+        """Return the current rules and settings. Threads can store tasks directly while these are fresh."""
         side = self._rules_side = self.side
         return side.fresh_rules() or await asyncio.gather(side.rules.current(), side.runtime.current())
 
     def store_blocking(self, tasks: Sequence[Task], portal: Portal) -> list[Task]:
-        """The same for a thread that runs no event loop: by itself if it can, else through the portal."""
+        """The same as `store` for a thread without an event loop: directly if possible, else through the portal."""
         rules = None if self._rules_side is None else self._rules_side.fresh_rules()
         if rules is None:
             return portal.run(self.store(tasks))
@@ -116,7 +116,7 @@ class OpenStore:
 
     @property
     def side(self) -> LoopServices:
-        """The one of the running event loop."""
+        """The services of the running event loop."""
         loop = asyncio.get_running_loop()
         side = self._sides.get(loop)
         if side is None:
@@ -125,7 +125,7 @@ class OpenStore:
 
 
 class StoreOpener:
-    """Whoever comes first opens; all others wait for that. After a failure the next one tries again."""
+    """Opens a store once: the first caller opens it and the others wait. After a failure, the next caller retries."""
 
     def __init__(self, open_store: Callable[[], Awaitable[OpenStore]]) -> None:
         self._open_store = open_store
@@ -146,7 +146,7 @@ class StoreOpener:
                 return await asyncio.shield(asyncio.wrap_future(pending))
             except asyncio.CancelledError:
                 if not pending.cancelled():
-                    raise  # the caller was cancelled, not the one who opens
+                    raise  # this caller was cancelled, not the one that opens the store
         return self.opened
 
     async def _open_for_all(self, pending: "Future[OpenStore]") -> OpenStore:
@@ -165,7 +165,7 @@ class StoreOpener:
         return opened
 
     async def close(self) -> None:
-        """Close what is open. Using the app again opens it again."""
+        """Close the store if it is open. The next use of the app opens it again."""
         with self._lock:
             opened, self.opened, self._pending = self.opened, None, None
         if opened is not None:
@@ -173,7 +173,7 @@ class StoreOpener:
             await opened.stores.close()
 
 
-_parents: list[OpenStore | None] = []  # never closed here: that could harm the parent's connections
+_parents: list[OpenStore | None] = []  # never closed in a forked child: that could break connections of the parent
 
 
 def _forget_parents_store(reference: "weakref.ref[StoreOpener]") -> None:
@@ -184,18 +184,15 @@ def _forget_parents_store(reference: "weakref.ref[StoreOpener]") -> None:
         opening.opened = opening._pending = None
 
 
-# Where operations are carried out: on the store of an app, or on one that is simply open.
-
-
 def services_of_app(
     app: "Ade", opened: OpenStore, feed: "EventFeed | None" = None, metrics: "Metrics | None" = None
 ) -> Services:
-    """For code on the running event loop."""
+    """Return the services of operations on the store of an app. For code on the running event loop."""
     return _office(opened, app.settings, feed, metrics)
 
 
 def services_on_store(stores: "Stores", settings: "Settings") -> Services:
-    """The same without an app."""
+    """The same as `services_of_app` for an open store without an app."""
     store = settings.store
     payloads = Payloads(stores.blobs, store.inline_limit_kb << 10, store.payload_limit_mb << 20)
     return _office(OpenStore(stores, payloads, settings), settings)

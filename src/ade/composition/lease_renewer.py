@@ -1,4 +1,4 @@
-"""How a worker's guardian renews leases: it opens the store by itself, and only when it has to."""
+"""Lease renewal by the watchdog process of a worker, which opens its own store, and only when needed."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -17,14 +17,14 @@ RENEWER = f"{__name__}:renewer"
 
 
 class StoreLocation(Struct, frozen=True):
-    """Where the records are."""
+    """The store URL and settings to open a store with."""
 
     url: str
     settings: Settings
 
 
 class WatchdogStoreSpec(Struct, frozen=True):
-    """What the worker tells its guardian."""
+    """The data that a worker passes to its watchdog process."""
 
     worker: Worker
     lease_ms: int
@@ -33,10 +33,10 @@ class WatchdogStoreSpec(Struct, frozen=True):
 
 
 def renewer(about: str) -> Callable[[Mapping[str, str]], Renewal]:
-    """A function that renews the leases of some runs (run id -> task id) in the worker's name."""
+    """Open the store and return a function that renews leases of runs (run ID -> task ID) for the worker."""
     told = msgspec.json.decode(about, type=WatchdogStoreSpec)
     place = msgspec.json.decode(told.store, type=StoreLocation)
-    configure(place.settings.log.format, place.settings.log.level)  # its lines stand among those of the worker
+    configure(place.settings.log.format, place.settings.log.level)  # its log lines appear among those of the worker
     stores = asyncio.run(open_stores(place.url, place.settings))
 
     def renew(runs: Mapping[str, str]) -> Renewal:

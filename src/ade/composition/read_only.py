@@ -1,4 +1,4 @@
-"""Where operations that only read are carried out: on a store opened to be looked at, without an event loop."""
+"""Services for read-only operations on a read-only store, without an event loop."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def read_only_services(stores: "Stores", settings: "Settings") -> Services:
-    """What would write or wait raises StoreReadOnly."""
+    """Assemble services whose write and wait methods raise StoreReadOnly."""
 
     async def rules() -> "tuple[Rulebook, RuntimeSettings]":
         from ade.approvals import repository as approvals_repository

@@ -1,4 +1,4 @@
-"""An app at work behind HTTP: its tasks, its settings and the address of a server become a worker."""
+"""Runs a worker for an app against a server over HTTP, without access to the store."""
 
 import asyncio
 from collections.abc import Iterator
@@ -34,9 +34,9 @@ async def work_over_http(
     token: str | None = None,
     allow_plain: bool = False,
 ) -> Handover:
-    """One worker of this app, until `stop` is set. Answers what it had to hand back.
+    """Run one worker of this app until `stop` is set. Returns the fate of its unfinished tasks.
 
-    `token` is otherwise that of ADE_TOKEN. Raises InvalidTask, SettingsError, NotAuthenticated, NotPermitted.
+    `token` defaults to ADE_TOKEN. Raises InvalidTask, SettingsError, NotAuthenticated, NotPermitted.
     """
     options = _options(app.settings)
     registry = _registry(app)
@@ -51,7 +51,7 @@ async def work_over_http(
 
 
 def _options(settings: Settings) -> WorkerOptions:
-    """Raises SettingsError for what only a worker on the store does."""
+    """Return the worker options. Raises SettingsError for settings that need direct access to the store."""
     if settings.agents.types:
         raise SettingsError(
             "agents run in workers on the store itself, not behind HTTP; do without agents.types, or without a server",
@@ -73,7 +73,7 @@ def _options(settings: Settings) -> WorkerOptions:
 
 
 def _registry(app: "Ade") -> Registry:
-    """What this worker runs. Raises InvalidTask if that is nothing."""
+    """Return the handlers that this worker can run. Raises InvalidTask if there are none."""
     handlers, left = servable(app.registry)
     if left:
         log.warning(
@@ -92,7 +92,7 @@ def _registry(app: "Ade") -> Registry:
 
 @contextmanager
 def _without_store(app: "Ade", url: str) -> Iterator[None]:
-    """Handlers that use the app as if its store were here are told so, before they fill a file nobody looks at."""
+    """Make handlers that use the store of the app fail with NeedsStore, instead of writing to an unused local file."""
 
     async def refuse() -> OpenStore:
         raise NeedsStore(

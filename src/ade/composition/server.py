@@ -1,4 +1,4 @@
-"""The HTTP interface of an app: its store, its settings and a socket become a server."""
+"""Starts the HTTP server of an app on a listening socket."""
 
 import asyncio
 import gc
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
     from ade.settings.sections import HttpSettings
 
 
-_COLLECT = (20_000, 20, 100)  # objects more than were freed, and rounds of the younger ones
+_COLLECT = (20_000, 20, 100)  # garbage collection thresholds of the three generations
 _STOPS = "the server is about to stop; connect again"
 
 
 class RunningServer(NamedTuple):
-    """A server that answers."""
+    """A running server."""
 
     url: str
-    login: CreatedLink | None  # on the first start: the way in for the first admin
+    login: CreatedLink | None  # on the first start: the sign-in link of the first admin
 
     @property
     def login_url(self) -> str | None:
-        """The secret stands behind the #, which browsers send to nobody."""
+        """The sign-in URL. The secret is in the fragment (#), which browsers do not send."""
         return None if self.login is None else f"{self.url}/login#{self.login.secret}"
 
 
 def open_socket(settings: "HttpSettings") -> socket.socket:
-    """Listen as the settings say. Raises UnsafeBind, AddressInUse."""
+    """Open the listening socket. Raises UnsafeBind, AddressInUse."""
     check_bind(settings.host, settings.auth)
     return listen(settings.host, settings.port)
 
@@ -57,8 +57,10 @@ def open_socket(settings: "HttpSettings") -> socket.socket:
 async def serve_http(
     app: "Ade", listening: socket.socket | None = None, hurry: asyncio.Event | None = None
 ) -> AsyncIterator[RunningServer]:
-    """Answer over HTTP for as long as the block lasts; what is being answered then gets its time, unless `hurry` is
-    set. Raises UnsafeBind, AddressInUse."""
+    """Serve HTTP while the block runs. Then running requests get a grace period, unless `hurry` is set.
+
+    Raises UnsafeBind, AddressInUse.
+    """
     http = app.settings.http
     with closing(listening or open_socket(http)) as bound:
         opened = await app.open()
@@ -79,8 +81,10 @@ async def serve_http(
 
 
 def spare_collections() -> None:
-    """For a process that is a server and nothing else, once all is loaded: that stays for good, and a full collection
-    over all of it would hold up whoever asks at that moment."""
+    """Exempt all loaded objects from garbage collection, for a process that only serves HTTP.
+
+    They live until the process exits, and a full collection over them would delay concurrent requests.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECT)
@@ -116,14 +120,11 @@ def _feed(opened: "OpenStore", settings: "Settings") -> EventFeed:
     return EventFeed(stores.events, stores.wakeups, stores.clock, kept_since=since, options=options)
 
 
-# How many files and connections this process may have open.
-
-
-ENOUGH = 65_536  # for all streams and requests of a server; some programs grow slow where there is no limit at all
+ENOUGH = 65_536  # open files for all streams and requests; some programs get slow without any limit
 
 
 def allow_many_files() -> None:
-    """As many as the machine lets us, up to what is enough. Where that is not allowed, all stays as it is."""
+    """Raise the open file limit to ENOUGH, or to the hard limit. Does nothing if that is not permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
     if soft != resource.RLIM_INFINITY and soft < most:

@@ -1,4 +1,4 @@
-"""The composition root: settings become stores, stores become what the front ends use."""
+"""Opens stores and audit copies by URL, and checks whether they exist."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ade.stores.postgres.audit import PostgresAudit
     from ade.stores.sqlite.audit import SqliteAudit
 
-AUDIT_FILE = Path(".ade/audit.db")  # of a store that is no file itself
+AUDIT_FILE = Path(".ade/audit.db")  # for stores that are not files
 
 
 def store_exists(url: str) -> bool:
-    """Whether a store was made there before; what is in memory is made as it is opened."""
+    """Return whether a store exists at a URL. Always True for stores that are not files."""
     if url == "memory://" or not url.startswith("sqlite:"):
         return True
     file = _file_of(url)
@@ -32,7 +32,7 @@ def store_exists(url: str) -> bool:
 
 
 def audit_exists(url: str, audit_url: str | None = None) -> bool:
-    """Whether an audit copy was ever made there. A server is not asked: an empty copy there is found by reading it."""
+    """Return whether an audit copy exists. Always True for PostgreSQL, where a read detects an empty copy."""
     if _is_postgres(audit_url):
         return True
     file = _audit_file(url, audit_url)
@@ -40,9 +40,9 @@ def audit_exists(url: str, audit_url: str | None = None) -> bool:
 
 
 def _audit_file(url: str, audit_url: str | None) -> Path | None:
-    """Where the copy lies that is no server; None for memory://."""
+    """Return the file of an audit copy that is not on a server; None for memory://."""
     if audit_url is not None:
-        if not audit_url.startswith("sqlite:"):  # the URL is not repeated: it may hold a password
+        if not audit_url.startswith("sqlite:"):  # the message omits the URL: it might contain a password
             raise InvalidUrl(
                 "events.audit_url is not known: use sqlite:///path/to/file.db or postgresql://host/database"
             )
@@ -62,7 +62,7 @@ def _file_of(url: str) -> Path | None:
 
 
 def _exists(file: Path | None) -> bool:
-    """False only when it is known to be missing: what cannot be looked at is told of by who opens it."""
+    """Return False only if the file is missing. If it is inaccessible, opening it raises the proper error."""
     try:
         return file is None or bool(file.stat())
     except (FileNotFoundError, NotADirectoryError):
@@ -72,7 +72,7 @@ def _exists(file: Path | None) -> bool:
 
 
 def _is_blank(file: Path) -> bool:
-    """Whether nobody has made a store of this file yet; a log beside it would tell that somebody has."""
+    """Return whether the file is empty and has no write-ahead log, so that it is not a store yet."""
     try:
         return file.is_file() and file.stat().st_size == 0 and not file.with_name(f"{file.name}-wal").exists()
     except OSError:
@@ -82,7 +82,7 @@ def _is_blank(file: Path) -> bool:
 async def open_stores(
     url: str, settings: Settings | None = None, clock: Clock | None = None, *, must_exist: bool = False
 ) -> Stores:
-    """Open the store a URL names, as the settings say. Raises StoreMissing instead of making one that must exist."""
+    """Open the store at a URL. With `must_exist`, raises StoreMissing instead of creating it. Raises InvalidUrl."""
     if must_exist and not store_exists(url):
         raise StoreMissing(f"there is no store at {_file_of(url)}", advice=StoreMissing.usual_advice)
     settings = settings or Settings()
@@ -91,7 +91,7 @@ async def open_stores(
 
         return await open_redis(url, settings.redis, clock, limits=settings.limits)
     if url == "memory://" or url.startswith("sqlite:"):
-        from ade.stores.sqlite.store import open_sqlite  # only the store that is used is loaded
+        from ade.stores.sqlite.store import open_sqlite  # import only the backend in use
 
         return await open_sqlite(url, settings.store, clock, limits=settings.limits)
     raise InvalidUrl(
@@ -101,7 +101,7 @@ async def open_stores(
 
 
 def lock_limits(settings: Settings) -> LockLimits:
-    """How many locks an owner may ask for, and how often."""
+    """Return the lock limits of the settings."""
     locks = settings.locks
     acquires, per_ms = read_rate(locks.acquire_rate) or (None, None)
     return LockLimits(
@@ -113,7 +113,7 @@ def lock_limits(settings: Settings) -> LockLimits:
 
 
 def open_read_only(url: str, settings: Settings) -> Stores | None:
-    """A store that can be read without an event loop and loads fast; None where there is no such way to open it."""
+    """Open a store that is fast to load and readable without an event loop; None if that is not possible."""
     if not url.startswith("sqlite:") or not store_exists(url):
         return None
     from ade.stores.sqlite.read_only_store import open_read_only_store as open_file
@@ -124,7 +124,7 @@ def open_read_only(url: str, settings: Settings) -> Stores | None:
 
 @asynccontextmanager
 async def open_audit(url: str, audit_url: str | None = None) -> "AsyncIterator[AuditCopy]":
-    """The audit copy that belongs to a store, where `events.audit_url` says, for as long as the block lasts."""
+    """Open the audit copy of a store, or the one at `audit_url`, and close it after the block."""
     copy: PostgresAudit | SqliteAudit
     if audit_url is not None and _is_postgres(audit_url):
         from ade.stores.postgres.audit import open_audit as open_postgres_audit
@@ -141,7 +141,7 @@ async def open_audit(url: str, audit_url: str | None = None) -> "AsyncIterator[A
 
 
 def audit_place(settings: Settings) -> "AuditLocation":
-    """Where the audit copy of the store is."""
+    """Return the location of the audit copy of the configured store."""
     from ade.events.audit_copy import AuditLocation
 
     url, audit_url = settings.store.url, settings.events.audit_url

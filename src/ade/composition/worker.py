@@ -1,4 +1,4 @@
-"""An app at work: its settings become a worker's options, its schedules are stored, its handlers run."""
+"""Runs a worker for an app on its store, with webhook delivery, the audit copy, agents, and tracing."""
 
 import asyncio
 import time
@@ -33,14 +33,11 @@ if TYPE_CHECKING:
     from ade.worker.handler_call import Middleware
 
 
-# Webhooks as tasks: every worker can send what the follower of the event log has ordered.
-
-
-AT_ONCE = 4  # messages on their way to one webhook, from all workers
+AT_ONCE = 4  # concurrent deliveries per webhook, across all workers
 
 
 def register_webhooks(app: "Ade") -> None:
-    """Let this app's workers deliver messages. What sends them is loaded with the first one."""
+    """Register the webhook delivery task, so that every worker can deliver. The sender is imported on first use."""
     if DELIVER in app.registry.by_name:
         return
     deliverer: Deliverer | None = None
@@ -48,7 +45,7 @@ def register_webhooks(app: "Ade") -> None:
     async def deliver_message(ctx: Context, webhook_id: str, seq: int, replay: int = 0) -> str:
         nonlocal deliverer
         if deliverer is None:
-            from ade.webhooks.sender import Deliverer  # 28 ms and 600 KiB, which most workers do without
+            from ade.webhooks.sender import Deliverer  # 28 ms and 600 KiB, which most workers do not need
 
             deliverer = Deliverer(app)
         return await deliverer.deliver(webhook_id, seq, replay, attempt=ctx.attempt)
@@ -56,18 +53,15 @@ def register_webhooks(app: "Ade") -> None:
     app.task(name=DELIVER, queue=QUEUE, concurrency_per_key=AT_ONCE)(deliver_message)
 
 
-# Events become audit entries, beside the work and in no hurry.
-
-
 _EVERY_S = 1.0
 _PAGE = 5_000
-_FAR_BEHIND = 20  # full pages in a row: from here on they are copied without rest, however busy the worker is
+_FAR_BEHIND = 20  # consecutive full pages: from here on, copy without pauses, however busy the worker is
 _STANDS_BACK_S = 10.0
 
 
 @asynccontextmanager
 async def audit_jobs(url: str, stores: Stores, audit_url: str | None = None) -> AsyncIterator[list[MaintenanceJob]]:
-    """The duty of copying events, for as long as the block lasts. What is in memory leaves nothing to audit."""
+    """Provide the maintenance job that copies events to the audit copy. In-memory stores have none by default."""
     if url == "memory://" and audit_url is None:
         yield []
         return
@@ -77,7 +71,7 @@ async def audit_jobs(url: str, stores: Stores, audit_url: str | None = None) -> 
 
 
 class AuditCopyJob:
-    """Copies page by page. One that cannot stands back for a while: another process may have the way, or the file."""
+    """Copies events page by page. After an error it pauses: another process might be able to reach the audit copy."""
 
     def __init__(self, log: EventLog, copy: AuditCopy, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
@@ -87,10 +81,11 @@ class AuditCopyJob:
         self._stands_back_until = float("-inf")
 
     def may_run(self) -> bool:
+        """Return whether the pause after an error is over."""
         return self._clock() >= self._stands_back_until
 
     async def copy_page(self) -> int:
-        """Copy some events; answers how many, or 0 when there is time for a rest."""
+        """Copy a page of events. Returns how many, or 0 if the job can pause before the next page."""
         try:
             copied = await copy_events(self._log, self._copy, limit=_PAGE)
         except AdeError:
@@ -101,19 +96,20 @@ class AuditCopyJob:
 
 
 def worker_options(settings: Settings) -> WorkerOptions:
+    """Return the worker options of the settings."""
     limits, finds_rings = lock_limits(settings), settings.locks.deadlock_detection
     return WorkerOptions(**structs.asdict(settings.worker), lock_limits=limits, deadlock_detection=finds_rings)
 
 
 def guardian_spec(settings: Settings) -> WatchdogSpec | None:
-    """None where no other process could renew: a store in memory."""
+    """Return the watchdog of a worker. None if disabled, or if no other process can open the store (in memory)."""
     if not settings.worker.lease_guard or settings.store.url == "memory://":
         return None
     return WatchdogSpec(RENEWER, msgspec.json.encode(StoreLocation(settings.store.url, settings)).decode())
 
 
 def add_agents(app: "Ade") -> None:
-    """The agent types that the settings choose become tasks of the app; most apps have none, and load nothing for it.
+    """Register the agent types of the settings as tasks of the app. Without any, nothing is imported.
 
     Raises InvalidProfile, UnknownName.
     """
@@ -125,7 +121,7 @@ def add_agents(app: "Ade") -> None:
 
 
 def agents_beside(app: "Ade", opened: "OpenStore", settings: Settings) -> AbstractAsyncContextManager[None]:
-    """What belongs to agents while a worker works: their conversations are fed, and what is old is removed."""
+    """Return the background jobs of agents for a worker; an empty context if the app runs no agents."""
     from ade.tasks.identifiers import is_run
 
     if not any(is_run(name) for name in app.registry.names()):
@@ -136,7 +132,7 @@ def agents_beside(app: "Ade", opened: "OpenStore", settings: Settings) -> Abstra
 
 
 def tracing(settings: Settings) -> "list[Middleware]":
-    """The outermost middleware, if traces are wanted. Raises DriverMissing."""
+    """Return the tracing middleware (the outermost one) if tracing is enabled. Raises DriverMissing."""
     if not settings.traces.enabled:
         return []
     from ade.worker.instrumentation import open_spans
@@ -151,7 +147,7 @@ async def work(
     hurry: asyncio.Event | None = None,
     probe: WorkerProbe | None = None,
 ) -> Handover:
-    """One worker of this app, until `stop` is set. Answers what it had to hand back."""
+    """Run one worker of this app until `stop` is set. Returns the fate of its unfinished tasks."""
     add_agents(app)
     register_webhooks(app)
     opened = await app.open()
@@ -177,7 +173,7 @@ async def work(
 
 @asynccontextmanager
 async def beside(work: Callable[[asyncio.Event], Coroutine[Any, Any, Handover]]) -> AsyncIterator[None]:
-    """The work goes on while the block lasts. If it fails, the block is cancelled: it may wait for what never comes."""
+    """Run a worker while the block runs. If it fails, the block is cancelled, because it might wait indefinitely."""
     stop, block = asyncio.Event(), asyncio.current_task()
     assert block is not None
     working = asyncio.create_task(work(stop))
@@ -196,4 +192,4 @@ async def beside(work: Callable[[asyncio.Event], Coroutine[Any, Any, Handover]])
         stop.set()
         if has_cut:
             block.uncancel()
-        await working  # raises what it failed of, in the place of our own cancellation
+        await working  # raises the error of the worker instead of the cancellation

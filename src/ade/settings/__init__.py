@@ -1,8 +1,8 @@
 """Settings: frozen, read once, checked together, and every value remembers where it came from.
 
-Later layers win: defaults, /etc/ade/ade.toml, ~/.config/ade/ade.toml, ./ade.toml,
-environment (`ADE_SECTION__KEY`), flags. Durations are seconds and their names end in `_s`.
-This module is on the way of every command's start, so it imports little.
+Later layers override earlier ones: defaults, /etc/ade/ade.toml, ~/.config/ade/ade.toml, ./ade.toml, environment
+(`ADE_SECTION__KEY`), flags. Durations are in seconds, and their names end in `_s`. Every command imports this module at
+start, so it imports little itself.
 """
 
 import os
@@ -37,9 +37,6 @@ from ade.settings.sections import (
 )
 from ade.tasks.model import capabilities_of
 
-# What is wrong with single settings beyond their type. On the way of every start, so that it imports little.
-
-
 _HOST = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9._-]{0,250}[a-z0-9_])?|\[[0-9a-f:.]{2,45}\]", re.ASCII | re.IGNORECASE)
 _RATE_WRONG = "write a count and a period, such as 100/s, or none"
 
@@ -47,7 +44,7 @@ _RATE_WRONG = "write a count and a period, such as 100/s, or none"
 def checked(
     redis: RedisSettings, locks: LockSettings, http: HttpSettings, webhooks: WebhookSettings
 ) -> Iterator[tuple[str, str]]:
-    """The name of each setting that does not fit, and what would."""
+    """Check single settings beyond their type. Yields the name of each invalid setting and the reason."""
     yield from _checked_names(redis)
     rates = {"locks.acquire_rate": locks.acquire_rate}
     rates |= {f"http.{traffic}_rate": text for traffic, text in http.rates().items()}
@@ -64,7 +61,7 @@ def checked(
 
 
 def _checked_names(redis: RedisSettings) -> Iterator[tuple[str, str]]:
-    """Braces would choose a slot of a cluster, and each stream needs a name of its own."""
+    """Check Redis names: braces would select a cluster slot, and each stream needs a distinct name."""
     streams = ("task_stream", "result_stream", "dlq_stream")
     for key in ("prefix", "group", *streams):
         name = getattr(redis, key)
@@ -79,7 +76,7 @@ def _checked_names(redis: RedisSettings) -> Iterator[tuple[str, str]]:
 
 
 def is_own_machine(host: str) -> bool:
-    """Whether a server that listens there is reached from this machine alone."""
+    """Return whether a server on this listen address is reachable only from this machine."""
     return is_loopback(host)
 
 
@@ -92,7 +89,7 @@ def _checked_networks(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _checked_reach(webhooks: WebhookSettings) -> Iterator[tuple[str, str]]:
-    from ade.webhooks.destinations import networks_of  # 1 ms on the way of every command, and few set these
+    from ade.webhooks.destinations import networks_of  # 1 ms at every start, and few set these
 
     for name in ("allowed_networks", "refused_networks"):
         try:
@@ -118,7 +115,7 @@ class SettingsError(AdeError):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Every setting, by section. Rules between fields are checked whenever one is made."""
+    """All settings, by section. Creating an instance checks the rules between fields and raises SettingsError."""
 
     store: StoreSettings = StoreSettings()
     redis: RedisSettings = RedisSettings()
@@ -148,14 +145,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 raise SettingsError(sentence, names=(first, second))
 
     def items(self) -> Iterator[tuple[str, object]]:
-        """Every setting as (dotted name, value)."""
+        """Iterate over all settings as (dotted name, value)."""
         for name in KNOWN:
             section, key = name.split(".")
             yield name, getattr(getattr(self, section), key)
 
 
 def _rules(settings: Settings) -> Iterator[tuple[bool, str, str, str, str]]:
-    """What must hold between two settings: (holds, first, relation, second, why)."""
+    """Yield the rules between two settings: (holds, first, relation, second, why)."""
     store, worker, task = settings.store, settings.worker, settings.task
     yield (
         worker.heartbeat_s * 3 <= worker.lease_s,
@@ -211,19 +208,19 @@ KNOWN: Mapping[str, FieldInfo] = {
 
 
 class LoadedSettings(msgspec.Struct, frozen=True):
-    """The settings in force, and for each dotted name where its value came from."""
+    """The effective settings, and the origin of each value by dotted name."""
 
     settings: Settings
     origins: Mapping[str, str]
 
 
 class _SettingValue(msgspec.Struct, frozen=True):
-    """One value as some layer gave it."""
+    """One value as a layer provides it."""
 
     name: str
     value: object
     origin: str
-    typed: bool = False  # a file's "5" is text and not a number; elsewhere everything may come as text
+    typed: bool = False  # in a file, "5" is a string and not a number; other layers provide only strings
 
 
 def load(
@@ -232,7 +229,7 @@ def load(
     env: Mapping[str, str] = os.environ,
     files: Sequence[Path] | None = None,
 ) -> LoadedSettings:
-    """Read all layers and check them. Flags are dotted names; one whose value is None was not given."""
+    """Read and check all layers. Flags are dotted names; None means not given. Raises SettingsError."""
     paths = standard_files(env) if files is None else files
     given = [entry for path in paths for entry in _from_file(path)]
     given += _from_environment(env)
@@ -255,9 +252,9 @@ def load(
 
 
 def standard_files(env: Mapping[str, str]) -> list[Path]:
-    """The files that are read where they exist, weakest first."""
+    """Return the settings files to read if they exist, lowest precedence first."""
     home = env.get("HOME")
-    is_open = home is not None and os.access(home, os.X_OK)  # a service may be given a home that is closed to it
+    is_open = home is not None and os.access(home, os.X_OK)  # a service might have an inaccessible home directory
     user_files = [Path(home, ".config", "ade", "ade.toml")] if home and is_open else []
     return [SYSTEM_FILE, *user_files, PROJECT_FILE]
 
@@ -265,14 +262,14 @@ def standard_files(env: Mapping[str, str]) -> list[Path]:
 def _from_file(path: Path) -> Iterator[_SettingValue]:
     try:
         text = path.read_text("utf-8")
-        import tomllib  # costs some milliseconds, and often there is no file
+        import tomllib  # takes milliseconds to import, and often there is no file
 
         document = tomllib.loads(text)
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from None
-    except (ValueError, RecursionError) as error:  # bad UTF-8, bad TOML, or brackets without end
+    except (ValueError, RecursionError) as error:  # invalid UTF-8, invalid TOML, or too deep nesting
         raise SettingsError(f"{path}: cannot be read as TOML: {error}") from None
     for section, table in document.items():
         if section not in _SECTIONS and not (isinstance(table, dict) and table):
@@ -284,7 +281,7 @@ def _from_file(path: Path) -> Iterator[_SettingValue]:
 
 
 def _from_environment(env: Mapping[str, str]) -> Iterator[_SettingValue]:
-    """Only names with a double underscore are settings; ADE_APP and its like belong to the command line."""
+    """Yield settings of the environment: names with a double underscore. ADE_APP and others are for the CLI."""
     for variable, text in sorted(env.items()):
         section, separator, key = variable.removeprefix(ENV_PREFIX).lower().partition("__")
         if variable.startswith(ENV_PREFIX) and separator:
@@ -299,14 +296,14 @@ def _convert(given: _SettingValue) -> object:
     value = _parse(str(given.value), wanted) if is_text else given.value
     try:
         return msgspec.convert(value, wanted, strict=not is_text)
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # the environment may hold what is no text
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # the environment can contain invalid text
         about = " ".join(meta.description for meta in wanted.__metadata__ if meta.description)
         sentence = f"{given.origin}: {given.name} = {given.value!r} does not fit ({about}): {error}."
         raise SettingsError(sentence, names=(given.name,)) from None
 
 
 def _parse(text: str, wanted: Any) -> object:
-    """Lists are written with commas; empty text means unset where a setting can be unset."""
+    """Parse a string value: lists are comma-separated, and an empty string unsets an optional setting."""
     bare = wanted.__origin__
     if get_origin(bare) is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]

@@ -1,4 +1,4 @@
-"""What is set and switched at run time, as it stands, and who says so."""
+"""HTTP operations on runtime settings and features: list, get, change, and reset them."""
 
 from collections.abc import Mapping
 from enum import StrEnum, auto
@@ -17,8 +17,8 @@ from ade.stores.ports import Stores
 
 
 class SettingOrigin(StrEnum):
-    STORE = auto()  # somebody has said so, for all processes
-    SETTINGS = auto()  # a layer of the settings of the process that answers: a file, the environment, an option
+    STORE = auto()  # set at run time, for all processes
+    SETTINGS = auto()  # a settings layer of the responding process: file, environment, or option
     DEFAULT = auto()
 
 
@@ -51,7 +51,7 @@ class FeatureView(Struct, frozen=True, kw_only=True):
 
 
 async def view_settings(stores: Stores) -> dict[str, SettingView]:
-    """Every run-time setting, by name."""
+    """Return all runtime settings by name."""
     stored = await stored_values(stores)
     views: dict[str, SettingView] = {}
     for name, known in SETTINGS.items():
@@ -60,7 +60,7 @@ async def view_settings(stores: Stores) -> dict[str, SettingView]:
             name=name,
             value=float(known.default if kept is None else kept.record.value),
             origin=SettingOrigin.DEFAULT if kept is None else SettingOrigin.STORE,
-            default=float(known.default),  # all alike, however they are written
+            default=float(known.default),  # always a float in the response
             least=float(known.least),
             most=float(known.most),
             about=known.about,
@@ -72,7 +72,7 @@ async def view_settings(stores: Stores) -> dict[str, SettingView]:
 
 
 async def view_features(stores: Stores, in_files: Mapping[str, bool]) -> dict[str, FeatureView]:
-    """Every feature, by name. `in_files` is what the settings of this process say of some of them."""
+    """Return all features by name. `in_files` contains those that the settings of this process configure."""
     stored = await stored_features(stores)
     views: dict[str, FeatureView] = {}
     for name, known in FEATURES.items():
@@ -91,7 +91,7 @@ async def view_features(stores: Stores, in_files: Mapping[str, bool]) -> dict[st
     return views
 
 
-# What is said about run-time settings and features.
+# Request forms.
 
 
 class ListSettings(Form):
@@ -112,7 +112,7 @@ class SwitchFeature(Form):
     is_on: bool
 
 
-# Features: what is on or off, for all processes.
+# Features, enabled or disabled for all processes.
 
 
 @operation("GET /features", permission=Permission.READ)
@@ -150,7 +150,7 @@ async def _seen(services: Services) -> dict[str, FeatureView]:
     return await view_features(services.stores, {feature: bool(said[name]) for feature, name in IN_FILES.items()})
 
 
-# Run-time settings: numbers that are kept in the store, for all processes.
+# Runtime settings: numbers in the store, for all processes.
 
 
 @operation("GET /config", permission=Permission.READ)

@@ -1,4 +1,4 @@
-"""Settings and features that are changed while all goes on. What the store has goes before files and defaults."""
+"""Runtime settings and features, stored for all processes. Stored values override files and defaults."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,16 +16,13 @@ from ade.stores.repository import CachedDocument, Repository, StoredRecord, deci
 from ade.stores.resource_ports import DocumentWrite, stale
 from ade.tasks.model import Task
 
-# Every setting and feature that is kept in the store, for all processes, and changed while all goes on.
-
-
 _USUAL = Thresholds()
 _LEAST_TTL_S, _LONGEST_TTL_S = LEAST_TTL_MS / 1000, LONGEST_TTL_MS / 1000
 _MONTH_S, _YEAR_S = 2_592_000, 31_536_000
 
 
 class RuntimeSetting(Struct, frozen=True, kw_only=True):
-    """A number within bounds, both included."""
+    """The definition of a runtime setting: a number from `least` to `most`, inclusive."""
 
     default: float
     least: float
@@ -34,6 +31,8 @@ class RuntimeSetting(Struct, frozen=True, kw_only=True):
 
 
 class Feature(Struct, frozen=True, kw_only=True):
+    """The definition of a feature that can be enabled or disabled."""
+
     default: bool
     about: str
 
@@ -74,10 +73,10 @@ FEATURES: Mapping[str, Feature] = {
     "batch_approvals": Feature(default=True, about="one answer may be given to many approvals at once"),
 }
 
-# Features that a settings file has a word on, which counts where the store says nothing.
+# Features with a setting in files, which applies if the store has no value.
 IN_FILES: Mapping[str, str] = {"deadlock_detection": "locks.deadlock_detection"}
 
-# What must hold between two settings: the first is not above the second.
+# Pairs of settings whose first value must not exceed the second.
 IN_ORDER = (
     ("lock.default_ttl_s", "lock.max_ttl_s"),
     ("lock.heartbeat_interval_s", "lock.default_ttl_s"),
@@ -92,7 +91,7 @@ TASK_TIMEOUT = "task.default_timeout_s"
 
 
 class StoredValue(Struct, frozen=True, kw_only=True):
-    """The value of a setting, or whether a feature is on."""
+    """The stored value of a setting, or whether a feature is enabled, with author and time of the change."""
 
     value: float | bool
     by: str | None = None
@@ -100,7 +99,7 @@ class StoredValue(Struct, frozen=True, kw_only=True):
 
 
 class _SettingFamily(Struct, frozen=True):
-    """Settings or features: where they are kept, and what tells of their changes."""
+    """Settings or features: their repository, and the event type of their changes."""
 
     shelf: Repository[StoredValue]
     event: str
@@ -111,37 +110,38 @@ _SWITCHES = _SettingFamily(Repository("feature", StoredValue), FEATURE_CHANGED)
 
 
 class RuntimeSettings(Struct, frozen=True, kw_only=True):
-    """What the store has of them, as it was at one moment."""
+    """A snapshot of the stored runtime settings and features."""
 
     values: Mapping[str, float] = {}
     switches: Mapping[str, bool] = {}
 
     def get(self, name: str, otherwise: float | None = None) -> float:
-        """What the store says; else what the caller's own settings do, if any; else the default."""
+        """Return the stored value, else `otherwise` if given, else the default."""
         stored = self.values.get(name)
         if stored is not None:
             return stored
         return SETTINGS[name].default if otherwise is None else otherwise
 
     def is_on(self, feature: str, otherwise: bool | None = None) -> bool:
+        """Return whether a feature is enabled: stored, else `otherwise` if given, else the default."""
         stored = self.switches.get(feature)
         if stored is not None:
             return stored
         return FEATURES[feature].default if otherwise is None else otherwise
 
     def thresholds(self) -> Thresholds:
-        """Never out of order, even if two people have changed two of them at once: then the lower ones count."""
+        """Return the risk thresholds, always in order: if concurrent changes conflict, the lower values apply."""
         critical = self.get("risk.critical")
         high = min(self.get("risk.high"), critical)
         return Thresholds(medium=min(self.get("risk.medium"), high), high=high, critical=critical)
 
     def timeouts(self) -> Timeouts:
-        """Of approvals."""
+        """Return the approval timeouts."""
         usual_s, longest_s = self.get("approval.default_timeout_s"), self.get("approval.max_timeout_s")
         return Timeouts(usual_ms=round(usual_s * 1000), longest_ms=round(longest_s * 1000))
 
     def limited(self, tasks: Sequence[Task]) -> Sequence[Task]:
-        """New tasks, those without a limit of their own with the one that the store has, if any."""
+        """Return new tasks, with the default timeout (if any) for those without their own."""
         limit_ms = round(self.get(TASK_TIMEOUT) * 1000)
         if not limit_ms or all(task.timeout_ms is not None for task in tasks):
             return tasks
@@ -149,6 +149,7 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
 
 
 async def load(stores: Stores) -> RuntimeSettings:
+    """Read the stored runtime settings and features."""
     values, switches = await stored_values(stores), await stored_features(stores)
     return RuntimeSettings(
         values={name: float(kept.record.value) for name, kept in values.items()},
@@ -157,16 +158,17 @@ async def load(stores: Stores) -> RuntimeSettings:
 
 
 async def stored_values(stores: Stores) -> dict[str, StoredRecord[StoredValue]]:
-    """The settings that the store has, with who has said so, and when."""
+    """Return the stored settings by name, with author and time of each change."""
     return {name: kept for name, kept in (await _VALUES.shelf.all(stores)).items() if name in SETTINGS}
 
 
 async def stored_features(stores: Stores) -> dict[str, StoredRecord[StoredValue]]:
+    """Return the stored features by name, with author and time of each change."""
     return {name: kept for name, kept in (await _SWITCHES.shelf.all(stores)).items() if name in FEATURES}
 
 
 async def default_timeout_ms(stores: Stores) -> int | None:
-    """For who needs nothing else: the limit of a new task that has none of its own."""
+    """Return the stored default timeout of new tasks, without reading other settings; None if unset."""
     kept = await _VALUES.shelf.get(stores, TASK_TIMEOUT)
     return None if kept is None else round(kept.record.value * 1000) or None
 
@@ -174,8 +176,10 @@ async def default_timeout_ms(stores: Stores) -> int | None:
 async def set_value(
     stores: Stores, name: str, value: float, *, actor: str | None, seen: int | None = None
 ) -> RuntimeSettings:
-    """What the store says from now on. `seen` is the version this was decided on, 0 where nothing was stored; None:
-    whichever there is. Raises UnknownSetting, InvalidSetting with the bounds, and StaleWrite."""
+    """Store the value of a setting. `seen` is the version that was read, 0 if unset; None overwrites any version.
+
+    Raises UnknownSetting, InvalidSetting with the bounds, and StaleWrite.
+    """
     check_setting(name)
     _check_bounds(name, value)
     return await _change(stores, _VALUES, name, float(value), actor, seen)
@@ -184,13 +188,13 @@ async def set_value(
 async def switch(
     stores: Stores, name: str, is_on: bool, *, actor: str | None, seen: int | None = None
 ) -> RuntimeSettings:
-    """Raises UnknownSetting and, if it is not as it was `seen`, StaleWrite."""
+    """Enable or disable a feature. Raises UnknownSetting, and StaleWrite if the version is not `seen`."""
     check_feature(name)
     return await _change(stores, _SWITCHES, name, is_on, actor, seen)
 
 
 async def unset(stores: Stores, name: str, *, actor: str | None) -> RuntimeSettings:
-    """Back to what files and defaults say, for a setting or a feature. Raises UnknownSetting, InvalidSetting."""
+    """Reset a setting or feature to files and defaults. Raises UnknownSetting, InvalidSetting."""
     if name in FEATURES:
         return await _change(stores, _SWITCHES, name, None, actor)
     check_setting(name)
@@ -205,7 +209,7 @@ async def _change(
     actor: str | None,
     seen: int | None = None,
 ) -> RuntimeSettings:
-    """Write it and tell of it, unless it is so already."""
+    """Write a value and its event, unless it is unchanged."""
 
     async def step() -> None:
         kept = await family.shelf.get(stores, name)
@@ -217,7 +221,7 @@ async def _change(
             return
         _check_order(await load(stores), name, new)
         now = stores.clock.now()
-        payload: dict[str, object] = {"name": name, "old": old, "new": new}  # None: nothing is in the store
+        payload: dict[str, object] = {"name": name, "old": old, "new": new}  # None: no stored value
         if new is not None:
             write = family.shelf.put(name, StoredValue(value=new, by=actor, at=now), seen=version)
         await stores.documents.write([write], [Event(type=family.event, at=now, actor=actor, payload=payload)])
@@ -227,11 +231,13 @@ async def _change(
 
 
 def check_setting(name: str) -> None:
+    """Raise UnknownSetting if there is no such runtime setting."""
     if name not in SETTINGS:
         raise _unknown(f"no run-time setting is called {name[:100]!r}", name, SETTINGS, "config show")
 
 
 def check_feature(name: str) -> None:
+    """Raise UnknownSetting if there is no such feature."""
     if name not in FEATURES:
         raise _unknown(f"no feature is called {name[:100]!r}", name, FEATURES, "features list")
 
@@ -250,7 +256,7 @@ def _check_bounds(name: str, value: float) -> None:
 
 
 def _check_order(known: RuntimeSettings, name: str, new: float | bool | None) -> None:
-    """Whether it would fit to the others."""
+    """Raise InvalidSetting if the new value conflicts with another setting."""
     rest = {key: value for key, value in known.values.items() if key != name}
     after = RuntimeSettings(values=rest if new is None else {**rest, name: float(new)})
     for lower, upper in IN_ORDER:
@@ -266,7 +272,7 @@ async def _newest(stores: Stores, _known: RuntimeSettings | None) -> RuntimeSett
 
 
 class RuntimeSettingsCache(CachedDocument[RuntimeSettings]):
-    """What the store has of settings and features, for one event loop."""
+    """Caches the runtime settings and features for one event loop."""
 
     def __init__(self, stores: Stores) -> None:
         super().__init__(stores, _newest)

@@ -1,4 +1,4 @@
-"""What can be set, section by section: the type, the bounds, the default and the meaning of each."""
+"""The sections of the settings: type, bounds, default, and description of each setting."""
 
 from typing import Annotated, Any, Literal
 
@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from ade.failures import Backoff
 
-# The upper bounds catch `inf`, and durations that were meant as milliseconds.
+# The upper bounds reject `inf`, and durations given in milliseconds by mistake.
 _TEN_YEARS_S = 315_360_000
 _Seconds = Annotated[float, Meta(gt=0, le=_TEN_YEARS_S)]
 _SecondsOrNone = Annotated[float, Meta(ge=0, le=_TEN_YEARS_S)]
@@ -17,7 +17,7 @@ _Dollars = Annotated[float, Meta(gt=0, le=1_000_000_000)]
 
 
 def _about(text: str) -> Meta:
-    """What a setting means; shown when a value does not fit."""
+    """Describe a setting; shown when a value is invalid."""
     return Meta(description=text)
 
 
@@ -286,7 +286,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 100
     session_idle_s: Annotated[_SessionSeconds, _about("login sessions end when unused for so long")] = 3_600.0
     session_lasts_s: Annotated[_SessionSeconds, _about("and so long after they began, however much used")] = 86_400.0
-    # A client that hears nothing for a minute connects again.
+    # A client that receives nothing for a minute reconnects.
     heartbeat_s: Annotated[float, Meta(ge=1, le=45), _about("time between two signs of life in a stream")] = 15.0
     max_subscribers: Annotated[_Count, _about("streams of events and output that may be open at once")] = 5000
     max_subscribers_each: Annotated[_Count, _about("of these, how many one account may have open")] = 200
@@ -302,7 +302,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "off"
 
     def rates(self) -> dict[str, str]:
-        """The rates as they were written, by class of traffic."""
+        """Return the rate limits as configured, by class of traffic."""
         return {
             "read": self.read_rate,
             "write": self.write_rate,

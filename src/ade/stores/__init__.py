@@ -19,10 +19,10 @@ class _LazyPart:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._part, name)
-        setattr(self, name, found)  # next time nobody asks here
+        setattr(self, name, found)  # so that the next access bypasses __getattr__
         return found
 
 
 def later(make: Callable[[], Part]) -> Part:
-    """What stands for a part, and is as good as it. It is made with the first use of one of its methods."""
+    """Return a proxy for a part of a store that is created on the first use of one of its methods."""
     return cast("Part", _LazyPart(make))

@@ -1,7 +1,8 @@
-"""The seam. Stores choose under contention, write and read; they never decide.
+"""Ports of a store: the protocols that every backend implements, and their request and result types.
 
-Every method may raise StoreUnavailable. Times are integer milliseconds. A store owns its clock, because on a server
-the server's time counts; decisions are made with `Stores.clock.now()`.
+Stores arbitrate between concurrent callers, write, and read; they never make decisions. Every method can raise
+StoreUnavailable. Times are integer milliseconds. A store owns its clock, because a Redis store uses the time of its
+server; decisions use `Stores.clock.now()`.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -19,46 +20,48 @@ from ade.tasks.model import Definition, Effect, OutputLine, Queue, Schedule, Tas
 
 
 class Clock(Protocol):
+    """The clock of a store."""
+
     def now(self) -> int:
-        """Wall time in ms UTC: for records, due times and schedules."""
+        """Wall time in ms UTC, for records, due times, and schedules."""
 
     def steady(self) -> int:
-        """Time in ms that never jumps, the same for all users of the store: for leases and rates."""
+        """Time in ms that never jumps and is the same for all users of the store, for leases and rate limits."""
 
 
 class ClaimRequest(Struct, frozen=True, kw_only=True):
-    """Who claims what. `names` are the handlers the worker has; `queues` empty means every queue.
+    """A claim by a worker. `names` are its task handlers; empty `queues` means every queue.
 
-    A task that asks for capabilities goes only to who has all of them.
+    A task that requires capabilities is claimed only by a worker that has all of them.
     """
 
     worker_id: str
-    run_ids: Sequence[str]  # one fresh id for each task wanted; their number is the limit
+    run_ids: Sequence[str]  # one new ID per requested task; their number is the limit
     names: frozenset[str]
     queues: tuple[str, ...] = ()
     capabilities: frozenset[str] = frozenset()
     lease_ms: int = 30_000
-    may_be_repeated: bool = True  # False: asked for the first time, so nobody needs to look for an earlier answer
+    may_be_repeated: bool = True  # False: the first attempt, so there is no earlier response to look up
 
 
 class Renewal(Struct, frozen=True, kw_only=True):
-    """The answer to a heartbeat: the runs that are no longer the caller's, and what became of their tasks."""
+    """The response to a heartbeat: the runs whose lease the caller has lost, with the status of their tasks."""
 
-    gone: Mapping[str, Status | None]  # run id -> the task's status now; None when the task is gone altogether
+    gone: Mapping[str, Status | None]  # run ID -> current task status; None if the task was deleted
 
 
 class TaskQuery(Struct, frozen=True, kw_only=True):
-    """Which tasks to list, newest first unless `oldest_first`. All conditions must hold. `after` is a cursor."""
+    """Filters of a task list, newest first unless `oldest_first`. All must match. `after` is a cursor."""
 
     statuses: frozenset[Status] = frozenset()
     queue: str | None = None
     name: str | None = None
     tag: str | None = None
-    resource: str | None = None  # that it names: what it changes or locks
+    resource: str | None = None  # that the task changes or locks
     parent_id: str | None = None
     author_id: str | None = None
     worker_id: str | None = None
-    text: str | None = None  # in the description, the name or the error's message
+    text: str | None = None  # in the ID, name, description, or error message
     created_from: int | None = None
     created_before: int | None = None
     discarded: bool | None = None
@@ -68,12 +71,14 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
 
 
 class TaskPage(Struct, frozen=True):
+    """One page of a task list."""
+
     tasks: list[Task]
-    next: int | None  # cursor for the following page, or None at the end
+    next: int | None  # cursor of the next page, or None at the end
 
 
 class StatusCount(Struct, frozen=True):
-    """How many tasks of a queue and name have a status. Kept up to date by every commit, read in one step."""
+    """The number of tasks by queue, name, and status. Every commit updates it, so reading it is cheap."""
 
     queue: str
     name: str
@@ -82,271 +87,295 @@ class StatusCount(Struct, frozen=True):
 
 
 class TaskStore(Protocol):
-    async def add(self, tasks: Sequence[Task]) -> list[Task]:
-        """Keep new tasks, all or none, and ring WORK. A known idempotency key changes nothing and returns the earlier
-        task.
+    """Adds, claims, changes, and reads tasks."""
 
-        Raises IdempotencyConflict (same key, other arguments), UnknownDependency, DiskFull, and QueueFull, but not for
-        tasks of the source SYSTEM: they take room, and need none.
+    async def add(self, tasks: Sequence[Task]) -> list[Task]:
+        """Store new tasks, all or none, and send a WORK wake-up. A known idempotency key returns the earlier task.
+
+        Raises IdempotencyConflict (same key, other arguments), UnknownDependency, DiskFull, and QueueFull. Tasks of
+        the source SYSTEM count toward the queue depth but are never rejected with QueueFull.
         """
 
     async def claim(self, request: ClaimRequest) -> list[Task]:
-        """Hand over due tasks, by priority, then age, as running with a lease. Never waits.
+        """Claim due tasks by priority, then age: they become running, with a lease. Never waits.
 
-        No task goes to two callers. Paused queues, limits by name and by key are respected. One unreadable record
-        is set aside and never keeps the others back.
+        No task goes to two callers. Paused queues and the limits by name and key are respected. An unreadable record
+        is quarantined and never holds back the others.
         """
 
     async def commit(self, *changes: Change) -> None:
-        """Write all of these or none. Raises StaleWrite (StaleLease for a run's own write) if a guard fails.
+        """Write all changes or none. Raises StaleWrite (StaleLease for a write by a run) if a guard fails.
 
-        Dependents of tasks that become final are released or marked broken in the same write; when that puts tasks
-        in line, WORK is rung.
+        The same write unblocks the dependents of tasks that become final, or marks them broken. If tasks become
+        claimable, a WORK wake-up is sent.
         """
 
     async def commit_each(self, changes: Sequence[Change]) -> list[StaleWrite | None]:
-        """Write each change whose guard holds, together; answer for each one. A repeated own write is no error."""
+        """Write every change whose guard holds in one write; returns an error or None for each.
+
+        A run that repeats its own write gets no error.
+        """
 
     async def get(self, task_ids: Sequence[str]) -> list[Task | None]:
-        """The tasks in the order asked; None for those that do not exist."""
+        """Return the tasks in the given order; None for those that do not exist."""
 
     async def find(self, query: TaskQuery) -> TaskPage:
         """List tasks, page by page."""
 
     async def report_progress(self, task_id: str, run_id: str, progress: Raw) -> None:
-        """Keep a run's newest progress. Raises StaleLease when the run no longer holds the task."""
+        """Store the latest progress of a run. Raises StaleLease if the run has lost the task."""
 
 
 class DueTasks(Struct, frozen=True, kw_only=True):
-    """Tasks a sweep must decide on. Each list is bounded by the limit that was asked for."""
+    """Tasks that a sweep must decide on. Each list is at most as long as the requested limit."""
 
-    expired: list[Task] = []  # running, lease ran out
-    overdue: list[Task] = []  # pending or stalled, deadline passed
+    expired: list[Task] = []  # running, and the lease has expired
+    overdue: list[Task] = []  # pending or stalled, past the deadline
     broken: list[tuple[Task, tuple[str, ...]]] = []  # pending, with the dependencies that did not complete
-    handed_in: list[tuple[Task, bytes]] = []  # running, with what a worker that decides nothing said of its end
+    handed_in: list[tuple[Task, bytes]] = []  # running, with the result reported by a worker that does not decide
 
 
 class SweepStore(Protocol):
+    """Reads and writes of periodic maintenance."""
+
     async def due(self, limit: int) -> DueTasks:
-        """What is due for a decision now."""
+        """Return the tasks that are due for a decision now."""
 
     async def next_due(self) -> int | None:
-        """When the earliest delayed task becomes due, or None."""
+        """Return when the earliest delayed task becomes due, or None."""
 
     async def take_duty(self, duty: str, holder: str, ttl_ms: int) -> bool:
-        """Become (or stay) the one process that performs a duty for the next `ttl_ms`."""
+        """Acquire or renew the lease on a maintenance job for `ttl_ms`; only one process holds it."""
 
     async def jobs(self) -> Mapping[str, int]:
-        """Until when each duty is taken, by the steady clock; those that nobody performs any more too."""
+        """Return when the lease on each maintenance job expires, by the steady clock, including expired leases."""
 
     async def finished_before(self, moment: int, limit: int, *, dead_letters: int | None = None) -> list[Task]:
-        """Final tasks that ended before the moment, oldest first: candidates for archive and pruning.
+        """Return final tasks that finished before the moment, oldest first: candidates for archiving and pruning.
 
-        Dead letters nobody has dealt with are listed only if they ended before the moment `dead_letters`.
+        Dead letters that were not discarded are listed only if they finished before the moment `dead_letters`.
         """
 
     async def prune(self, task_ids: Sequence[str]) -> int:
-        """Remove final tasks and all that belongs to them. Tasks that are no longer final stay."""
+        """Delete final tasks and everything that belongs to them. Tasks that are no longer final stay."""
 
     async def expire_results(self, limit: int) -> int:
-        """Forget results older than their result_ttl; the records stay."""
+        """Delete results older than their result_ttl. The task records stay."""
 
     async def remove_orphans(self, older_than_ms: int, limit: int) -> int:
-        """Remove blobs of this age whose task does not exist: whoever put or pruned it has died half-way.
+        """Remove blobs of this age whose task does not exist: the process that stored or pruned it crashed halfway.
 
-        Answers how many, `limit` at most or a little more.
+        Returns how many, which can be slightly more than `limit`.
         """
 
 
 class WorkerStore(Protocol):
+    """Registers workers, renews their leases, and keeps their task definitions."""
+
     async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
-        """Make the worker and its task definitions known; also the first heartbeat."""
+        """Register the worker and its task definitions. This is also the first heartbeat."""
 
     def renew(self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int) -> Renewal:
-        """Extend the leases of these runs (run id -> task id) and the worker's own in one write.
+        """Renew the leases of these runs (run ID -> task ID) and of the worker in one write.
 
-        Answers which of the runs are gone. A run whose lease ran out but was not yet taken away is renewed.
+        Returns the runs that are lost. A run whose lease has expired but was not yet reclaimed is renewed.
 
-        Blocking, on a connection of its own: called from the worker's lease thread, never from an event loop.
+        Blocking, on a separate connection: called from the lease thread of the worker, never from an event loop.
         """
 
     async def deregister(self, worker_id: str) -> None:
-        """Forget a worker that has handed back everything."""
+        """Remove a worker that has returned all its tasks."""
 
     async def list_workers(self) -> list[Worker]:
-        """All known workers, the silent ones too."""
+        """Return all registered workers, including lost ones."""
 
     async def forget_silent(self) -> list[str]:
-        """Remove workers that have been silent for long and hold no running task; answer their ids."""
+        """Remove workers that have been lost for long and hold no running task; returns their IDs."""
 
     async def definitions(self) -> list[Definition]:
-        """What workers have registered so far, by name."""
+        """Return the task definitions that workers have registered, by name."""
 
 
 class QueueStore(Protocol):
+    """Queues: their configuration, and counts and positions of their tasks."""
+
     async def list_queues(self) -> list[Queue]:
-        """Every queue that was ever used or configured."""
+        """Return every queue that was ever used or configured."""
 
     async def configure(self, queue: Queue, event: Event | None = None) -> None:
-        """Create or change a queue's switch and limits, and enter the event that tells of it."""
+        """Create or update the pause state and limit of a queue, and write the event that records it."""
 
     async def tallies(self) -> list[StatusCount]:
-        """The number of tasks by queue, name and status, in one short step."""
+        """Return the number of tasks by queue, name, and status, in one cheap read."""
 
     async def oldest_ready(self) -> Mapping[str, int]:
-        """For each queue with ready tasks: when the oldest of them became due."""
+        """Return when the oldest ready task became due, for each queue with ready tasks."""
 
     async def count_delayed(self) -> int:
-        """How many tasks are in no line because they are not due yet."""
+        """Return the number of tasks that cannot be claimed because they are not due yet."""
 
     async def running_by_key(self, name: str, key: str) -> list[str]:
-        """Ids of the running tasks of this name that share a concurrency key."""
+        """Return the IDs of running tasks with this name and concurrency key."""
 
     async def rate_full_at(self, name: str) -> int:
-        """The stored GCRA state of a name's rate limit (microseconds of steady time), 0 when untouched."""
+        """Return the GCRA state of the rate limit of a name (microseconds of steady time); 0 if unused."""
 
     async def ahead_of(self, task_id: str) -> int:
-        """How many ready tasks of the same queue would be claimed before this one (counted up to 10,000)."""
+        """Return how many ready tasks of the same queue would be claimed before this one (up to 10,000)."""
 
 
 class EventLog(Protocol):
+    """The ordered event log, with a cursor for each named reader."""
+
     async def read(self, after: int, limit: int, *, task_id: str | None = None) -> list[Event]:
-        """Events with a seq above `after`, in order; those of one task if asked."""
+        """Return events with a seq above `after`, in order; with `task_id`, only events of that task."""
 
     async def newest(self, limit: int) -> list[Event]:
-        """The newest events, in order. Seqs may have gaps, so only the log itself can tell where these begin."""
+        """Return the newest events, in order. Seqs can have gaps, so a caller cannot compute where these begin."""
 
     async def last_seq(self) -> int:
-        """The newest seq, 0 when the log is empty."""
+        """Return the newest seq; 0 if the log is empty."""
 
     async def advance(self, name: str, seq: int) -> None:
-        """Remember how far a named reader has come. Never moves back."""
+        """Store the cursor of a named reader. It never moves back."""
 
     async def cursors(self) -> Mapping[str, int]:
-        """How far each named reader has come. A reader that never advanced is not in it."""
+        """Return the cursor of each named reader, without readers that never advanced."""
 
     async def trim(self, before_ms: int, limit: int) -> int:
-        """Remove events older than this of tasks that are gone, never past any cursor. Answers how many."""
+        """Remove events older than this whose task was deleted, never past any cursor. Returns how many."""
 
 
 class EffectStore(Protocol):
+    """The ledger of external effects that must happen only once."""
+
     async def begin(self, key: str, run_id: str) -> Effect:
-        """Enter the effect as begun by this run, or return what the ledger already has under the key."""
+        """Record the effect as begun by this run, or return the existing entry of the key."""
 
     async def finish(self, key: str, run_id: str, answer: Raw) -> None:
-        """Record that the effect is done. Raises StaleLease if the ledger names another run."""
+        """Record that the effect is done. Raises StaleLease if the entry belongs to another run."""
 
     async def forget(self, key: str) -> None:
-        """Remove an entry, so that the effect may be performed again."""
+        """Remove an entry, so that the effect can be performed again."""
 
     async def prune_effects(self, before_ms: int, limit: int) -> int:
-        """Forget effects done before this moment; those of unknown end stay. Answers how many."""
+        """Delete effects done before this moment; unfinished ones stay. Returns how many."""
 
     async def is_live(self, run_id: str) -> bool:
-        """Whether some task is running under this run id."""
+        """Return whether a task is running under this run ID."""
 
 
 class OutputStore(Protocol):
+    """Output lines of runs."""
+
     async def append(self, lines: Sequence[OutputLine]) -> None:
-        """Keep lines a run wrote, up to a bound per run; what is beyond is cut with a visible mark."""
+        """Store output lines of runs, up to a limit per run, where a visible mark replaces the rest."""
 
     async def read_output(self, task_id: str, after: int, limit: int) -> list[OutputLine]:
-        """Lines with a seq above `after`, in order."""
+        """Return lines with a seq above `after`, in order."""
 
 
 class ScheduleStore(Protocol):
-    async def put(self, schedule: Schedule, event: Event | None = None, *, seen: Schedule | None = None) -> bool:
-        """Create or replace a schedule, and enter the event that records it.
+    """Cron schedules and their next firing."""
 
-        With `seen`, only if the stored schedule still has its next firing, pause and time of change. Returns False
-        otherwise, with nothing written.
+    async def put(self, schedule: Schedule, event: Event | None = None, *, seen: Schedule | None = None) -> bool:
+        """Create or replace a schedule, and write the event that records it.
+
+        With `seen`, only if next firing, pause state, and update time of the stored schedule are unchanged. Otherwise
+        nothing is written and it returns False.
         """
 
     async def list_schedules(self, due_by: int | None = None) -> list[Schedule]:
-        """All schedules by name. With `due_by`, those that are not paused and due by then, the earliest first."""
+        """Return all schedules by name. With `due_by`, only active ones that are due by then, earliest first."""
 
     async def remove(self, name: str, event: Event | None = None) -> bool:
-        """Delete a schedule, and enter the event that tells of it; False when there is none."""
+        """Delete a schedule and write the event that records it. Returns False if it does not exist."""
 
 
 class BlobStore(Protocol):
+    """Large arguments and results, stored outside the task records."""
+
     async def put_blob(self, ref: str, content: bytes) -> None:
-        """Keep content durably under this name before the record that names it is written."""
+        """Store content durably under this name, before the record that refers to it is written."""
 
     async def remove_blobs(self, task_ids: Sequence[str]) -> None:
-        """Remove all blobs of tasks that are gone or never came to be."""
+        """Remove all blobs of tasks that were deleted or never created."""
 
     async def get_blob(self, ref: str) -> bytes:
-        """The content. Raises StoreCorrupt when it is missing or does not match its digest."""
+        """Return the content. Raises StoreCorrupt if it is missing or does not match its digest."""
 
 
 class StoreHealth(Struct, frozen=True, kw_only=True):
-    """What `doctor` shows of a store."""
+    """The state of a store, as `ade doctor` prints it."""
 
     facts: dict[str, object]
     warnings: list[str]
 
 
 class MaintenanceStore(Protocol):
+    """Health, file maintenance, backups, and invariant checks of a store."""
+
     async def check_invariants(self) -> list[str]:
-        """Every broken invariant in a sentence; empty when all hold."""
+        """Return a message for every broken invariant; empty if all hold."""
 
     async def health(self, *, thorough: bool = True) -> StoreHealth:
-        """Versions, sizes, settings in force, and what deserves attention. What takes longer the more there is, such as
-        reading a whole file, is left out unless `thorough`."""
+        """Return versions, sizes, effective settings, and warnings.
+
+        Checks whose duration grows with the data, such as reading a whole file, run only if `thorough`.
+        """
 
     async def checkpoint(self) -> None:
-        """Housekeeping of the files; logs an alarm when they grow past their bounds."""
+        """Run file maintenance; logs a warning if files exceed their limits."""
 
     def backup(self, target: str) -> AsyncIterator[tuple[int, int]]:
-        """Copy the store in steps while it is in use; yields (done, total)."""
+        """Copy the store in steps while it is in use. Yields (done, total)."""
 
 
 class Wakeups(Protocol):
-    """Wake-ups. A hint may be lost or come for nothing; whoever waits also looks by itself now and then."""
+    """Wake-ups between processes. They can be lost or spurious, so every waiter also polls now and then."""
 
     def ring(self, topic: str) -> None:
-        """Tell all processes that something of this topic happened: work, stop or done."""
+        """Send a wake-up for a topic to all processes."""
 
     def generation(self, topic: str) -> int:
-        """A number that has grown if the topic was rung. Read it before looking, wait with it afterwards."""
+        """Return a counter that increases with every wake-up. Read it before you poll, then pass it to `wait`."""
 
     def lag_s(self, topic: str) -> float:
-        """Every ring that is older than this many seconds is counted by `generation`; for any thread.
+        """Return the delay: `generation` counts every wake-up older than this many seconds. For any thread.
 
-        The first call subscribes. Infinite while rings may be lost: then the caller has to look by itself.
+        The first call subscribes. Infinite while wake-ups might be lost: then the caller must poll.
         """
 
     async def wait(self, topic: str, seen: int, timeout: float) -> None:
-        """Return when the topic was rung after `seen` was read, or after the time-out (seconds)."""
+        """Return after a wake-up newer than `seen`, or after the timeout (seconds)."""
 
     def follow(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back on the running loop whenever the topic is rung, until what this answers is called.
+        """Call back on the running loop at every wake-up of the topic. Returns a function that unsubscribes.
 
-        Without `wait`, nobody looks by himself: the caller does that too.
+        There is no polling as in `wait`: the caller must poll as well.
         """
 
     async def listen(self) -> None:
-        """Listen on the running loop until cancelled, where that wakes those who wait on it sooner.
+        """Receive wake-ups on the running loop until cancelled, where that reaches its waiters sooner.
 
-        For a loop that is there to wait, as a worker's is; otherwise hints are heard beside all loops.
+        For a loop that mostly waits, such as that of a worker. Otherwise a separate thread receives wake-ups.
         """
 
 
 class BlockingInserts(Protocol):
-    """Storing new tasks without an event loop, by the thread that calls."""
+    """Stores new tasks in the calling thread, without an event loop."""
 
     def add(self, tasks: Sequence[Task]) -> list[Task] | None:
-        """The same as TaskStore.add, and rings for work.
+        """The same as TaskStore.add, including the WORK wake-up.
 
-        None when it must be done on an event loop: then give `TaskStore.add` the very same tasks, because they may be
-        stored already.
+        Returns None if it must run on an event loop: then pass the same tasks to `TaskStore.add`, because they might
+        already be stored.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
-    """Everything one store offers, as opened by the composition root."""
+    """All parts of one open store, as assembled by `ade.composition`."""
 
     tasks: TaskStore
     sweeps: SweepStore
@@ -364,18 +393,20 @@ class Stores:
     maintenance: MaintenanceStore
     wakeups: Wakeups
     clock: Clock
-    blocking: BlockingInserts | None = None  # where the store can do without an event loop
+    blocking: BlockingInserts | None = None  # None if the store needs an event loop
 
     async def close(self) -> None:
-        """Finish what is being written and release the store."""
+        """Finish pending writes and close the store."""
         await self.closer()
 
     closer: "Closer"
 
 
 class Closer(Protocol):
+    """Closes a store."""
+
     async def __call__(self) -> None: ...
 
 
-# Topics of hints.
+# Topics of wake-ups.
 WORK, STOP, DONE, LOCK, AGENT, RULES, INBOX = "work", "stop", "done", "lock", "agent", "rules", "inbox"

@@ -1,4 +1,4 @@
-"""The newest of something that is kept in documents, for callers on one event loop that ask often."""
+"""Typed records stored as documents: a repository with optimistic concurrency, and a cache for one event loop."""
 
 import asyncio
 import time
@@ -15,23 +15,20 @@ from ade.errors import StaleWrite, StoreError
 from ade.stores.ports import RULES, Stores
 from ade.stores.resource_ports import Document, DocumentWrite
 
-# Records kept as documents: read with the version they were seen in, and written only if that still holds.
-
-
 T = TypeVar("T")
 R = TypeVar("R", bound=Struct)
-TRIES = 10  # whenever one is too late, somebody else has got through
+TRIES = 10  # each conflict means that another writer succeeded
 
 
 class StoredRecord(Struct, Generic[R], frozen=True):
-    """A record, and as what it was found."""
+    """A record and the version in which it was read."""
 
     record: R
     version: int
 
 
 class Repository(Generic[R]):
-    """All records of one kind. `end` says until when a record is kept; without it: for good."""
+    """The records of one kind. `end` returns when a record expires; without it, records do not expire."""
 
     def __init__(self, kind: str, record: type[R], end: Callable[[R], int] | None = None) -> None:
         self.kind = kind
@@ -44,7 +41,7 @@ class Repository(Generic[R]):
         return found
 
     async def each(self, stores: Stores, record_ids: Sequence[str]) -> list[StoredRecord[R] | None]:
-        """In the order asked."""
+        """Return the records in the given order; None for those that do not exist."""
         found = await stores.documents.fetch(self.kind, record_ids)
         return [None if each is None else self._kept(each) for each in found]
 
@@ -52,7 +49,7 @@ class Repository(Generic[R]):
         return {found.id: self._kept(found) for found in await stores.documents.list_documents(self.kind)}
 
     def put(self, record_id: str, record: R, *, seen: int) -> DocumentWrite:
-        """To be written if there is still what was seen; 0: nothing was there."""
+        """Return a write that succeeds only if the stored version is still `seen`; 0 means no record."""
         end = None if self._end is None else self._end(record)
         return DocumentWrite(kind=self.kind, id=record_id, body=Raw(self._write(record)), seen=seen, expires_at=end)
 
@@ -64,19 +61,18 @@ class Repository(Generic[R]):
 
 
 async def decided(step: Callable[[], Awaitable[T]]) -> T:
-    """Read, decide and write; and all of it again when somebody else was faster. Raises StaleWrite in the end."""
+    """Run a read-decide-write step, and retry it on StaleWrite. Raises StaleWrite after TRIES attempts."""
     for _ in range(TRIES - 1):
         with suppress(StaleWrite):
             return await step()
     return await step()
 
 
-# Taking turns to read what is then remembered for all.
-
-
 class SingleFlight:
-    """A lock. When the store fails whoever has it, all who waited meanwhile are told the same: each by himself would
-    wait as long for the store as the one before him, and the last of them for ever."""
+    """A lock for shared reads. When the store fails the lock holder, all current waiters get the same error.
+
+    Otherwise each waiter would wait in turn for the store to time out.
+    """
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -84,7 +80,7 @@ class SingleFlight:
         self._again: Callable[[], StoreError] = StoreError
 
     async def __aenter__(self) -> None:
-        """Raises StoreError."""
+        """Acquire the lock. Raises StoreError if the store failed another holder while waiting."""
         seen = self._failures
         await self._lock.acquire()
         if self._failures != seen:
@@ -100,16 +96,16 @@ class SingleFlight:
         self._lock.release()
 
 
-_OLDEST_S = 0.9  # a changed rule takes effect everywhere within a second, and the read itself takes some of it
-_REREAD_AFTER_S = 30.0  # a safety net: notifications arrive, but a process may be killed before it sends one
+_OLDEST_S = 0.9  # a changed rule takes effect everywhere within 1 s, which includes the read
+_REREAD_AFTER_S = 30.0  # a safety net: a process might be killed before it sends its notification
 
 
 class CachedDocument(Generic[T]):
-    """Answer from memory while the store is known to notify this process of changed rules.
+    """Caches a value while the store reliably notifies this process of changed rules.
 
-    It is read again after a notification and after 30 seconds. While notifications may be lost (before the
-    subscription works, after its connection broke, where the store has none) it is read again after one second.
-    `load` receives what was known before, so that it can return the same object if nothing is new.
+    The value is read again after a notification and after 30 seconds. While notifications might be lost (before the
+    subscription works, after its connection broke, or if the store has none), it is read again after one second.
+    `load` receives the previous value, so that it can return the same object if nothing has changed.
     """
 
     def __init__(
@@ -123,15 +119,17 @@ class CachedDocument(Generic[T]):
         self._load = load
         self._clock = clock
         self._known: T | None = None
-        self._generation = -1  # of the notifications, when it was read
+        self._generation = -1  # notification counter at the time of the read
         self._was_subscribed = False
         self._read_at = 0.0
-        self._current_at = 0.0  # the last moment at which it is known to have been the newest
+        self._current_at = 0.0  # the last moment at which the value is known to have been current
         self._reading = SingleFlight()
 
     async def current(self) -> T:
-        """Not older than a second, and newer than any notification. Raises StoreUnavailable rather than answer from
-        memory."""
+        """Return the value, at most one second old and newer than any notification.
+
+        Raises StoreUnavailable instead of returning a stale value.
+        """
         known = self.fresh()
         if known is not None:
             return known
@@ -140,7 +138,7 @@ class CachedDocument(Generic[T]):
             return await self._read() if known is None else known
 
     def fresh(self) -> T | None:
-        """The same without waiting, for any thread; None where it would have to be read."""
+        """The same as `current` without waiting, for any thread; None if the value must be read."""
         now, wakeups = self._clock(), self._stores.wakeups
         if now - self._current_at >= _OLDEST_S:
             if not self._was_subscribed or now - self._read_at >= _REREAD_AFTER_S:
@@ -149,15 +147,15 @@ class CachedDocument(Generic[T]):
             if lag_s >= _OLDEST_S:
                 return None
             self._current_at = now - lag_s
-        generation, known = self._generation, self._known  # in this order, because they are written in the other
+        generation, known = self._generation, self._known  # `_read` writes them in the opposite order
         return known if wakeups.generation(RULES) == generation else None
 
     def peek(self) -> T | None:
-        """What was known last, however old, for any thread; None before the first `current`."""
+        """Return the last value, however old, for any thread; None before the first `current`."""
         return self._known
 
     async def _read(self) -> T:
-        # All are taken before the store answers: what changes meanwhile is read again.
+        # Taken before the read, so that a change during the read causes another one.
         wakeups = self._stores.wakeups
         is_subscribed, generation, at = wakeups.lag_s(RULES) < _OLDEST_S, wakeups.generation(RULES), self._clock()
         known = self._known = await self._load(self._stores, self._known)

@@ -1,4 +1,4 @@
-"""Named SQL statements, read from the .sql files of a store.
+"""Parses the .sql files of a store into named SQL statements.
 
 A file contains the statements of one table, or of tables that are used together. A statement ends where the next one
 begins:
@@ -16,12 +16,12 @@ NamedStatement = tuple[str, str, str]  # name, comment, text
 
 
 class SqlFile:
-    """The statements of one file by name, without their comments: SQLite hashes the text at every execution."""
+    """The statements of one file by name, without comments, because SQLite hashes the text at every execution."""
 
     __slots__ = ("_path", "_texts")
 
     def __init__(self, path: Path) -> None:
-        """Read the file. Raises ValueError when two statements have the same name."""
+        """Read the file. Raises ValueError if two statements have the same name."""
         self._path = path
         self._texts: dict[str, str] = {}
         for name, _, text in parse_statements(path):
@@ -30,7 +30,7 @@ class SqlFile:
             self._texts[name] = text
 
     def __getitem__(self, name: str) -> str:
-        """The text of a statement. Raises LookupError when the file does not contain it."""
+        """Return the text of a statement. Raises LookupError if the file does not contain it."""
         try:
             return self._texts[name]
         except KeyError:
@@ -41,7 +41,7 @@ class SqlFile:
 
 
 def parse_statements(path: Path) -> Iterator[NamedStatement]:
-    """The statements of a file in their order. Text before the first name describes the file."""
+    """Iterate over the statements of a file in order. Text before the first name describes the file."""
     for part in f"\n{path.read_text(encoding='utf-8')}".split(f"\n{_NAME}")[1:]:
         name, _, rest = part.partition("\n")
         start = 0

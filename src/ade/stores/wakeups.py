@@ -1,4 +1,4 @@
-"""Wake-ups inside one process, the base of those between processes."""
+"""Wake-ups inside one process, and the base class of wake-ups between processes."""
 
 import asyncio
 import threading
@@ -8,11 +8,11 @@ from contextlib import suppress
 from ade.stores.ports import AGENT, DONE, INBOX, LOCK, RULES, STOP, WORK
 
 TOPICS = (WORK, STOP, DONE, LOCK, AGENT, RULES, INBOX)
-RARE = RULES  # rung seldom, and followed by all who enqueue: they shall not be woken by every task of everybody
+RARE = RULES  # sent seldom; programs that only enqueue follow this topic, without a wake-up per task
 
 
 class _Topic:
-    """Who waits for one topic in this process."""
+    """The waiters and subscribers of one topic in this process."""
 
     def __init__(self) -> None:
         self.generation = 0
@@ -21,7 +21,7 @@ class _Topic:
 
 
 class _WakeupSubscriber:
-    """Somebody who is called back on his own loop."""
+    """A callback that runs on the event loop of its subscriber."""
 
     __slots__ = ("_callback", "_is_called", "_loop")
 
@@ -31,7 +31,7 @@ class _WakeupSubscriber:
         self._is_called = False
 
     def tell(self, here: asyncio.AbstractEventLoop | None) -> None:
-        """On the same loop at once; across loops once for all rings until it gets its turn."""
+        """Call back immediately on the same loop; across loops, merge wake-ups until the callback runs."""
         if self._loop is here:
             self._callback()
         elif not self._is_called:
@@ -45,7 +45,7 @@ class _WakeupSubscriber:
 
 
 class LocalWakeups:
-    """Wake-ups inside one process; the base of those across processes."""
+    """Wakeups within one process, for in-memory stores; subclasses add other processes."""
 
     def __init__(self) -> None:
         self._topics = {topic: _Topic() for topic in TOPICS}
@@ -58,7 +58,7 @@ class LocalWakeups:
         return self._topics[topic].generation
 
     def lag_s(self, topic: str) -> float:
-        return 0.0  # all who ring are in this process
+        return 0.0  # every sender is in this process
 
     async def wait(self, topic: str, seen: int, timeout: float) -> None:
         state = self._topics[topic]
@@ -88,7 +88,7 @@ class LocalWakeups:
         return unfollow
 
     async def listen(self) -> None:
-        await asyncio.Event().wait()  # there is nothing to be gained
+        await asyncio.Event().wait()  # wake-ups already arrive directly
 
     def _wake(self, topic: str) -> None:
         with self._lock:
@@ -99,7 +99,7 @@ class LocalWakeups:
         for follower in state.followers:
             follower.tell(here)
         for loop, future in waiters:
-            if loop is here:  # spares it a system call and a turn
+            if loop is here:  # saves a system call and a loop iteration
                 _finish(future)
                 continue
             try:
@@ -108,7 +108,7 @@ class LocalWakeups:
                 continue
 
     def _is_awaited(self) -> bool:
-        """Whether anybody waits, but for those who are being cancelled."""
+        """Return whether there are subscribers or waiters that are not being cancelled."""
         with self._lock:
             return any(
                 topic.followers or any(not future.done() for _, future in topic.waiters)
@@ -121,6 +121,7 @@ class LocalWakeups:
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the running event loop of this thread, or None."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

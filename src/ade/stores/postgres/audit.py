@@ -1,4 +1,7 @@
-"""The audit copy on PostgreSQL: one table, appended to by one copier at a time, append-only by triggers."""
+"""The audit copy on PostgreSQL: one table, made append-only by triggers, with one writer at a time.
+
+Importing this module raises DriverMissing without psycopg, which is an optional dependency.
+"""
 
 import asyncio
 import os
@@ -27,11 +30,6 @@ from ade.events.audit_chain import AuditEntry, AuditHead, chain
 from ade.events.model import Event
 from ade.stores.sql_files import SqlFile
 
-# The border to psycopg: its addresses checked, its errors translated without a password.
-#
-# Raises DriverMissing when it is imported without psycopg, which is an optional dependency.
-
-
 try:
     import psycopg
     from psycopg import ProgrammingError, errors
@@ -49,13 +47,13 @@ _BAD_URL = (
     "the PostgreSQL URL cannot be read: use postgresql://user:password@host:port/database, and write characters such as"
     " @ / : % in a password as %40 %2F %3A %25"
 )
-# A connection whose other end is gone is noticed, also while nothing is sent.
+# Detects a dead connection even while nothing is sent.
 _KEEP_ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresAddress:
-    """Where a database is, and as whom. `str` leaves the password out, and so does `repr`."""
+    """Connection parameters of a database. `str` and `repr` omit the password."""
 
     parts: dict[str, Any]
 
@@ -68,7 +66,7 @@ class PostgresAddress:
 
 
 def address_of(url: str) -> PostgresAddress:
-    """The address that a URL names. Raises InvalidUrl, without a word of the URL: a password may be anywhere in it."""
+    """Parse a URL. Raises InvalidUrl without quoting the URL, because any part of it might contain a password."""
     try:
         parts = conninfo_to_dict(url)
     except (ProgrammingError, UnicodeError, ValueError):
@@ -80,18 +78,18 @@ def address_of(url: str) -> PostgresAddress:
 
 
 def connect(address: PostgresAddress) -> Connection[Any]:
-    """A connection on which every block of `transaction()` sees what others committed before each statement."""
+    """Open a connection in autocommit mode, whose `transaction()` blocks are READ COMMITTED."""
     connection = psycopg.connect(
         **address.parts,
         autocommit=True,
-        prepare_threshold=None,  # a pooler between us and the server may give each transaction another session
+        prepare_threshold=None,  # a connection pooler might assign another session to each transaction
     )
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     return connection
 
 
 def translated(error: DriverError | OSError, address: PostgresAddress) -> StoreError:
-    """Our error for one of the server's."""
+    """Return the ADE error for a psycopg or operating system error, without the password."""
     reason = _reason(error, address)
     match error:
         case errors.InsufficientPrivilege() | errors.ReadOnlySqlTransaction():
@@ -111,31 +109,31 @@ def translated(error: DriverError | OSError, address: PostgresAddress) -> StoreE
 
 
 def _reason(error: DriverError | OSError, address: PostgresAddress) -> str:
-    """What the server or the network said, in one line."""
+    """Return the message of the server or the network in one line, with the password masked."""
     said = getattr(getattr(error, "diag", None), "message_primary", None) or str(error) or type(error).__name__
     line = " ".join(str(said).split())
     password = address.parts.get("password")
     return line.replace(str(password), "***") if password else line
 
 
-_ANSWER_S = 60.0  # counting a very long chain takes its time
+_ANSWER_S = 60.0  # counting a very long chain is slow
 _CLOSE_S = 2.0
 Result = TypeVar("Result")
 
 
 def open_audit(url: str) -> "PostgresAudit":
-    """The audit copy at a postgresql:// URL. It connects when first used: a server that is away keeps nobody from work.
+    """Open the audit copy at a postgresql:// URL. It connects on first use, so an unreachable server blocks no work.
 
-    Raises InvalidUrl and DriverMissing at once.
+    Raises InvalidUrl immediately.
     """
     return PostgresAudit(address_of(url))
 
 
 class PostgresAudit:
-    """One connection, used by one thread and made again when it was lost; other processes may append too.
+    """An audit copy with one thread and one connection, which reconnects after a loss. Other processes can append too.
 
-    The end of the chain is the cursor: an append takes a lock, reads it, and commits what follows as one.
-    Reading makes no table, so that one that was removed is noticed.
+    The end of the chain is the cursor: an append acquires a lock, reads the end, and commits the new entries
+    atomically. Reads do not create the table, so that a removed table is noticed.
     """
 
     def __init__(self, address: PostgresAddress, *, answer_within_s: float = _ANSWER_S) -> None:
@@ -175,12 +173,12 @@ class PostgresAudit:
         dropping = asyncio.wrap_future(self._thread.submit(self._drop))
         self._thread.shutdown(wait=False)
         done, _ = await asyncio.wait([dropping], timeout=_CLOSE_S)
-        if not done:  # a call that nobody waits for any more is still waiting for the server
+        if not done:  # an abandoned call still waits for the server
             self._hang_up()
             await asyncio.wait([dropping], timeout=_CLOSE_S)
 
     async def _call(self, function: Callable[[Connection[Any]], Result]) -> Result:
-        """Run it as one transaction in the thread. Raises StoreUnavailable when the server falls silent."""
+        """Run a function as one transaction in the thread. Raises StoreUnavailable if the server does not respond."""
         calling: Future[Result] = self._thread.submit(self._run, function)
         answer = asyncio.wrap_future(calling)
         try:
@@ -208,12 +206,12 @@ class PostgresAudit:
             connection.close()
 
     def _be_patient(self, connection: Connection[Any]) -> None:
-        """The server gives up a little earlier than we do, so that its reason is heard."""
+        """Set server timeouts slightly shorter than ours, so that the server reports the reason."""
         milliseconds = self._answer_within_s * 1000
         _rows(connection, "set_timeouts", statement_ms=f"{milliseconds * 0.8:.0f}", lock_ms=f"{milliseconds * 0.5:.0f}")
 
     def _hang_up(self) -> None:
-        """End a wait that nothing else would end: the thread finds its connection closed, and makes another."""
+        """Shut down the socket to end a stuck call: the thread finds its connection closed, and reconnects."""
         connection = self._connection
         if connection is None or connection.closed:
             return
@@ -221,7 +219,7 @@ class PostgresAudit:
             with socket.socket(fileno=os.dup(connection.fileno())) as line:
                 line.shutdown(socket.SHUT_RDWR)
         except (DriverError, OSError):
-            pass  # it was closed in this moment
+            pass  # it was closed concurrently
 
 
 def _head(connection: Connection[Any]) -> AuditHead:
@@ -245,7 +243,7 @@ def _rows(connection: Connection[Any], name: str, **bindings: Any) -> list[Any]:
 
 @cache
 def _sql(name: str) -> bytes:
-    """The statement of audit.sql with this name; psycopg takes bytes as SQL that no caller can inject into."""
+    """Return a statement of audit.sql, as bytes: psycopg accepts them as trusted SQL."""
     return _sql_file()[name].encode()
 
 

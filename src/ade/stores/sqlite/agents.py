@@ -1,4 +1,4 @@
-"""AgentStore on SQLite: the rule of the core, carried out under the write lock."""
+"""AgentStore on SQLite: the capacity rules of `ade.agents.model`, applied inside a write transaction."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -22,6 +22,8 @@ Answer = TypeVar("Answer")
 
 
 class SqliteAgents:
+    """AgentStore: agents and the leases on the units of their capacity."""
+
     def __init__(
         self, writer: "Writer", readers: "Readers", clock: Clock, wakeups: Wakeups, renewals: "LeaseWriter"
     ) -> None:
@@ -110,7 +112,7 @@ class SqliteAgents:
         return removed
 
     async def _opening_up(self, agent_id: str, change: Callable[[apsw.Connection], Answer]) -> Answer:
-        """Write a change; if units can be had that could not before, those who wait for one are told."""
+        """Write a change, and send an AGENT wake-up if it makes units available when none were before."""
 
         def write(connection: apsw.Connection) -> tuple[Answer, bool]:
             had_room = bool(run(connection, "agents.has_capacity", id=agent_id))
@@ -120,7 +122,7 @@ class SqliteAgents:
         answer, is_news = await self._writer.call(write)
         if is_news:
             self._hints.ring(AGENT)
-        return answer  # type: ignore[no-any-return]  # what the change answers
+        return answer  # type: ignore[no-any-return]  # the return value of `change`
 
 
 def _get(connection: apsw.Connection, agent_id: str) -> Agent | None:

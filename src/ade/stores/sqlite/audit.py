@@ -1,4 +1,4 @@
-"""The audit copy on SQLite: a file of its own beside the database, append-only by triggers."""
+"""The audit copy on SQLite: a separate file next to the database, made append-only by triggers."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -22,12 +22,12 @@ Result = TypeVar("Result")
 
 
 async def open_audit(url: str) -> "SqliteAudit":
-    """The audit copy that belongs to a sqlite:/// or memory:// store."""
+    """Open the audit copy of a sqlite:/// or memory:// store."""
     return await open_audit_file(audit_file(url))
 
 
 async def open_audit_file(file: Path | None) -> "SqliteAudit":
-    """The audit copy in this file, made if it is missing; None is one in memory."""
+    """Open the audit copy in this file and create the file if it is missing. None opens one in memory."""
     if file is not None and not file.parent.exists():
         with translating(str(file)):
             make_folder(file.parent)
@@ -37,7 +37,7 @@ async def open_audit_file(file: Path | None) -> "SqliteAudit":
 
 
 class SqliteAudit:
-    """One connection, used by one thread; other processes may append to the same file."""
+    """An audit copy with one connection and one thread. Other processes can append to the same file."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -112,7 +112,7 @@ def _set_up(connection: apsw.Connection) -> None:
     connection.execute("PRAGMA mmap_size=0")
     if not _is_ours(connection):
         with write_transaction(connection, "the audit file"):
-            if not _is_ours(connection):  # nobody else has made it meanwhile
+            if not _is_ours(connection):  # checked again under the lock: another process might have created it
                 connection.execute(_sql()["create"]).fetchall()
                 connection.pragma("application_id", _APPLICATION_ID)
 
@@ -135,10 +135,10 @@ def _as_entries(rows: list[Any]) -> list[AuditEntry]:
 
 
 def _as_bytes(body: bytes | str) -> bytes:
-    """A body that somebody has put in as text is still compared, and found out."""
+    """Convert a body that was tampered with (stored as text) to bytes, so that verification compares and rejects it."""
     return body if isinstance(body, bytes) else str(body).encode()
 
 
 @cache
 def _sql() -> SqlFile:
-    return SqlFile(Path(__file__).with_name("audit.sql"))  # importlib.resources is slow to load, and large
+    return SqlFile(Path(__file__).with_name("audit.sql"))  # importlib.resources is large and slow to import

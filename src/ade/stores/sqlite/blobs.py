@@ -1,4 +1,7 @@
-"""Large arguments and results lie in files beside the database, written durably before the record names them."""
+"""BlobStore on SQLite: large arguments and results in files next to the database.
+
+A blob is durable before the record that refers to it is written.
+"""
 
 import hashlib
 import os
@@ -13,23 +16,24 @@ from ade.errors import StoreCorrupt
 from ade.stores.sqlite.connection import translating
 from ade.stores.sqlite.files import make_folder, sync_folder
 
-# Where blocking calls are made: in a thread, so that no event loop waits, or at once where there is no loop.
-
-
 ThreadResult = TypeVar("ThreadResult")
 
 
 class ThreadRunner(Protocol):
+    """Runs a blocking function: in a thread, or directly where there is no event loop to block."""
+
     async def __call__(self, function: Callable[..., ThreadResult], /, *args: Any) -> ThreadResult: ...
 
 
 async def in_thread(function: Callable[..., ThreadResult], /, *args: Any) -> ThreadResult:
-    import asyncio  # a command that only looks at the store does without it, and starts in half the time
+    """Run a blocking function in a thread, so that the event loop does not wait."""
+    import asyncio  # read-only commands do not need asyncio, and start in half the time without it
 
     return await asyncio.to_thread(function, *args)
 
 
 async def at_once(function: Callable[..., ThreadResult], /, *args: Any) -> ThreadResult:
+    """Run a blocking function directly, in the thread of the caller."""
     return function(*args)
 
 
@@ -42,7 +46,7 @@ def _wall_ms() -> int:
 
 
 class SqliteBlobs:
-    """Blobs named `<task id>.<what>`; in memory when there is no folder."""
+    """Blobs named `<task id>.<part>`. They are kept in memory when there is no directory."""
 
     def __init__(
         self,
@@ -53,10 +57,10 @@ class SqliteBlobs:
         is_shared: bool = False,
     ) -> None:
         self._folder = folder
-        self._aside = aside  # where the files are touched
+        self._aside = aside  # runs the file operations
         self._now = now
-        self._is_shared = is_shared  # other databases may keep theirs in the folder too
-        self._memory: dict[str, tuple[bytes, int]] = {}  # content, and when it was put
+        self._is_shared = is_shared  # other databases can store their blobs in the same directory
+        self._memory: dict[str, tuple[bytes, int]] = {}  # content, and when it was stored
         self._made: set[Path] = set()
 
     async def put_blob(self, ref: str, content: bytes) -> None:
@@ -75,7 +79,7 @@ class SqliteBlobs:
         return await self._aside(self._read, self._path(ref))
 
     async def remove_refs(self, refs: Sequence[str]) -> None:
-        """Remove single blobs that no record names any more."""
+        """Remove single blobs that no record refers to."""
         for ref in refs:
             _check(ref)
             self._memory.pop(ref, None)
@@ -83,7 +87,7 @@ class SqliteBlobs:
             await self._aside(self._unlink, [self._path(ref) for ref in refs])
 
     async def remove_blobs(self, task_ids: Sequence[str]) -> None:
-        """Remove all blobs of tasks that are gone."""
+        """Remove all blobs of deleted tasks."""
         if self._folder is None:
             gone = set(task_ids)
             self._memory = {ref: blob for ref, blob in self._memory.items() if ref.partition(".")[0] not in gone}
@@ -91,13 +95,13 @@ class SqliteBlobs:
             await self._aside(self._remove, task_ids)
 
     async def put_before(self, moment: int) -> list[str]:
-        """Names of the blobs, also of half-written ones, that were put before this. Of a shared folder: none."""
+        """List the blobs stored before this moment, including partly written ones. Empty for a shared directory."""
         if self._folder is None:
             return [ref for ref, (_, put_at) in self._memory.items() if put_at < moment]
         return [] if self._is_shared else await self._aside(self._old, moment)
 
     async def remove_if_old(self, refs: Sequence[str], moment: int) -> None:
-        """Remove those of these blobs that nobody has put again since the moment."""
+        """Remove those of these blobs that were not stored again since the moment."""
         if self._folder is None:
             old = set(await self.put_before(moment))
             await self.remove_refs([ref for ref in refs if ref in old])
@@ -105,10 +109,10 @@ class SqliteBlobs:
             await self._aside(self._unlink_old, [self._path(ref) for ref in refs], moment)
 
     def copy_to(self, folder: Path) -> None:
-        """Copy every blob; those of tasks that are pruned meanwhile may be missing."""
+        """Copy every blob. Blobs of tasks that are pruned during the copy might be missing."""
         if self._folder is None or not self._folder.exists():
             return
-        import shutil  # large, and only a backup needs it
+        import shutil  # large to import, and only a backup needs it
 
         with translating(str(folder)):
             for path in self._folder.glob("??/*"):
@@ -120,7 +124,7 @@ class SqliteBlobs:
 
     def _path(self, ref: str) -> Path:
         assert self._folder is not None
-        return self._folder / ref[34:36] / ref  # the last digits of the task id spread the files
+        return self._folder / ref[34:36] / ref  # the last digits of the task ID spread the files evenly
 
     def _old(self, moment: int) -> list[str]:
         assert self._folder is not None
@@ -128,21 +132,21 @@ class SqliteBlobs:
         return [path.name for path in files if _is_old(path, moment)]
 
     def _write(self, path: Path, content: bytes, now: int) -> None:
-        """Whole or not at all: digest first, then the content, then its name."""
+        """Write a blob atomically: digest and content into a temporary file, which is then renamed."""
         with translating(str(path)):
             self._make_folder_of(path)
-            own = os.urandom(4).hex()  # two may write one blob at once
+            own = os.urandom(4).hex()  # two writers can write the same blob concurrently
             unfinished = path.with_name(f"{path.name}.{own}{_UNFINISHED}")
             try:
                 _write_synced(unfinished, content, now)
                 unfinished.replace(path)
             except BaseException:
-                unfinished.unlink(missing_ok=True)  # on a full disk it is the last thing that is wanted
+                unfinished.unlink(missing_ok=True)  # do not waste space on a disk that might be full
                 raise
             sync_folder(path.parent)
 
     def _make_folder_of(self, path: Path) -> None:
-        """Once for each folder, even if it is there: who made it may not have synced it yet."""
+        """Create and sync the directory of a blob, once. The creator of an existing one might not have synced it."""
         if path.parent not in self._made or not path.parent.exists():
             make_folder(path.parent.parent)
             make_folder(path.parent)
@@ -178,7 +182,7 @@ class SqliteBlobs:
 
 
 def is_unfinished(ref: str) -> bool:
-    """Whether this is the name of a file that was never written to its end."""
+    """Return whether this is the name of a partly written file."""
     return ref.endswith(_UNFINISHED)
 
 
@@ -194,11 +198,11 @@ def _write_synced(path: Path, content: bytes, now: int) -> None:
         file.write(hashlib.sha256(content).digest())
         file.write(content)
         file.flush()
-        os.utime(file.fileno(), ns=(now * 1_000_000, now * 1_000_000))  # its age is told by the store's clock
+        os.utime(file.fileno(), ns=(now * 1_000_000, now * 1_000_000))  # blob ages follow the clock of the store
         os.fsync(file.fileno())
 
 
 def _check(ref: str) -> None:
-    """A name made by us leads into our folder; any other might lead anywhere."""
+    """Reject names that ADE did not create: they could point outside the blob directory."""
     if not _REF.fullmatch(ref):
         raise StoreCorrupt(f"{ref[:80]!r} is not the name of a blob")

@@ -1,4 +1,4 @@
-"""Claims: which tasks a worker gets. Chosen under the write lock, in few large statements."""
+"""Claims: selects the tasks that a worker gets, inside a write transaction and with few large statements."""
 
 import heapq
 from collections import Counter
@@ -20,12 +20,12 @@ from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, Task, are_met
 from ade.tasks.outcomes import Failed
 
-MOST_PARKED = 10_000  # by one claim, so that a transaction stays short
+MOST_PARKED = 10_000  # per claim, so that the transaction stays short
 _definition = msgspec.json.Decoder(Definition)
 
 
 class ClaimOperation(WriteOperation):
-    """A worker asks for work. The answer is the list of tasks it got."""
+    """A claim by one worker. Its answer is the list of claimed tasks."""
 
     __slots__ = ("is_repeated", "now", "request", "steady")
     may_use_reserve = False
@@ -39,7 +39,7 @@ class ClaimOperation(WriteOperation):
 
     def run(self, connection: apsw.Connection) -> None:
         self.answer = self._claim(connection)
-        self.is_repeated = True  # if it is carried out again, the outcome of this time is unknown
+        self.is_repeated = True  # if it runs again, the outcome of this attempt is unknown
 
     def _claim(self, connection: apsw.Connection) -> list[Task]:
         if not self.request.run_ids:
@@ -60,7 +60,7 @@ class ClaimOperation(WriteOperation):
 
 
 class _Candidate(NamedTuple):
-    """Compared as the tuple it is: by priority, then age; no two have the same age."""
+    """A claimable task. Tuple order sorts by priority, then by `seq` (age), which is unique."""
 
     priority: int
     seq: int
@@ -73,7 +73,7 @@ class _Candidate(NamedTuple):
 
 @dataclass(slots=True)
 class _Limits:
-    """How many more of a name may start now, and at most how many of one key."""
+    """The limits of a task name: `room` is how many more can start now, `by_rate` how many the rate limit allows."""
 
     definition: Definition
     rate: RateState
@@ -82,7 +82,7 @@ class _Limits:
 
 
 class _ClaimSelection:
-    """Merge the lanes by priority and age, leaving out what a limit keeps back."""
+    """Merges the lanes (queue, name) by priority and age, without the tasks that a limit holds back."""
 
     def __init__(self, connection: apsw.Connection, request: ClaimRequest, steady: int) -> None:
         self._connection = connection
@@ -94,7 +94,7 @@ class _ClaimSelection:
         self._parked: list[int] = []
 
     def choose(self, known: list[list[str]], limited: list[tuple[str, int, int]]) -> list[_Candidate]:
-        """From the lanes and limits of claims.state."""
+        """Select candidates, given the lanes and limits that `claims.state` returned."""
         lanes = self._served(known)
         if not lanes:
             return []
@@ -111,7 +111,7 @@ class _ClaimSelection:
         return chosen
 
     def _served(self, lanes: list[list[str]]) -> list[list[str]]:
-        """Those it has a handler, the queue and, where they ask for any, the capabilities for."""
+        """Return the lanes whose name, queue, and required capabilities the worker serves."""
         names, queues, can = self._request.names, frozenset(self._request.queues), self._request.capabilities
         return [
             [queue, name, *needs]
@@ -134,7 +134,7 @@ class _ClaimSelection:
         return limits
 
     def _walk(self, chunk: int, queue: str, name: str, needs: str = "") -> Iterator[_Candidate]:
-        """The lane from its head, read in chunks, as far as its limit allows."""
+        """Iterate over a lane from its head, in chunks, as far as its limit allows."""
         priority, seq = -1, -1
         statement, more = ("claims.capability_lane_head", {"needs": needs}) if needs else ("claims.lane_head", {})
         while (limits := self._limits.get(name)) is None or limits.room > 0:
@@ -180,7 +180,7 @@ class _ClaimSelection:
         return self._busy[name, key]
 
     def _remember(self, chosen: list[_Candidate]) -> None:
-        """Park what waits for a key; write down what the rate limits gave away."""
+        """Park the tasks that wait for a concurrency key, and store how much of each rate limit is used."""
         if self._parked:
             run(self._connection, "claims.park", seqs=packed(self._parked))
         for name, count in Counter(candidate.name for candidate in chosen).items():
@@ -198,7 +198,7 @@ class _ClaimSelection:
 
 
 def _taken_before(connection: apsw.Connection, request: ClaimRequest) -> list[int]:
-    """Seqs of the tasks that run under the ids of this request, in the order they were handed out."""
+    """Return the seqs of tasks that already run under the run IDs of this request, in the order of those IDs."""
     taken = dict(run(connection, "claims.find_by_run", run_ids=packed(request.run_ids)))
     return [taken[run_id] for run_id in request.run_ids if run_id in taken]
 
@@ -224,7 +224,7 @@ def _take(
 
 
 def _read(connection: apsw.Connection, seqs: list[int], now: int) -> list[Task]:
-    """The claimed records. One that cannot be read is set aside; the others go out."""
+    """Read the claimed records. An unreadable record is quarantined, and the others are returned."""
     try:
         tasks = read_tasks(value(connection, "tasks.get_by_seq", seqs=packed(seqs)))
     except UNREADABLE:
@@ -246,7 +246,7 @@ def _read_one_by_one(connection: apsw.Connection, seqs: list[int], now: int) -> 
 
 
 def _set_aside(connection: apsw.Connection, seq: int, why: str, now: int) -> None:
-    """An unreadable record fails, with its bytes in quarantine for a person to look at."""
+    """Fail a task with an unreadable record, and quarantine its bytes for inspection."""
     run(connection, "tasks.quarantine", seq=seq, now=now)
     remains = remains_of(connection, seq, f"{why[:150]}; its bytes are in quarantine")
     run(connection, "tasks.replace_detail", seq=seq, detail=packed(detail_of(remains)))

@@ -1,4 +1,4 @@
-"""Records to rows and back. Which field of a task lies in which table is decided here and nowhere else."""
+"""Converts task records to rows and back. Only this module defines which table stores which field of a task."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -56,7 +56,7 @@ IDENTITY_FIELDS = [
     "args_digest",
     "concurrency_key",
     "needs",
-]  # edits only
+]  # changed only by edits
 DETAIL_FIELDS = [
     name
     for name in Task.__struct_fields__
@@ -65,7 +65,7 @@ DETAIL_FIELDS = [
 
 
 def _part(name: str, fields: Sequence[str]) -> type[msgspec.Struct]:
-    """A struct of some of the task's fields that leaves defaults out when it is encoded."""
+    """Define a struct of some task fields that omits default values when it is encoded."""
     known = {field.name: field for field in structs.fields(Task)}
     specs = [(field, known[field].type, known[field].default) for field in fields]
     return msgspec.defstruct(name, specs, omit_defaults=True, frozen=True)
@@ -80,30 +80,32 @@ _task = msgspec.json.Decoder(Task)
 
 
 def packed(value: object) -> str:
-    """JSON text for a parameter of a batched statement."""
+    """Encode a parameter of a batched statement as JSON text."""
     return _encoder.encode(value).decode()
 
 
 def unpacked(text: object) -> Any:
-    """The value of a JSON answer."""
+    """Decode a JSON column; None if it is NULL."""
     return msgspec.json.decode(text) if isinstance(text, str | bytes) else None
 
 
 def raw(text: str | None) -> Raw | None:
+    """Wrap JSON text as a msgspec Raw; None stays None."""
     return None if text is None else Raw(text.encode())
 
 
 def read_task(record: str | bytes) -> Task:
+    """Decode one task record. Raises one of UNREADABLE."""
     return _task.decode(record)
 
 
 def read_tasks(records: bytes) -> list[Task]:
-    """Tasks from a JSON array of records."""
+    """Decode a JSON array of task records. Raises one of UNREADABLE."""
     return _tasks.decode(records)
 
 
 def stage_of(task: Task, *, now: int, waiting: int) -> str | None:
-    """Where a claimable task stands in line."""
+    """Return the stage of a claimable task: blocked, delayed, or ready. None if it is not claimable."""
     if task.status not in CLAIMABLE:
         return None
     if waiting:
@@ -133,24 +135,28 @@ def new_row(task: Task, seq: int, *, now: int, waiting: int) -> tuple[object, ..
 
 
 def detail_of(task: Task) -> msgspec.Struct:
+    """Return the fields stored in the detail table."""
     return _Detail(*_detail_of(task))
 
 
 def outcome_of(task: Task) -> msgspec.Struct | None:
-    """What the runs have left behind, or None for nothing at all."""
+    """Return the fields that runs set, or None if all of them have their default."""
     outcome = _Outcome(*_outcome_of(task))
     return None if outcome == _NO_OUTCOME else outcome
 
 
 def touches_outcome(change: Change) -> bool:
+    """Return whether a change sets fields of the outcome table."""
     return not _OUTCOME_SET.isdisjoint(change.fields)
 
 
 def touches_detail(change: Change) -> bool:
+    """Return whether a change sets fields of the detail table."""
     return not _DETAIL_SET.isdisjoint(change.fields)
 
 
 def touches_identity(change: Change) -> bool:
+    """Return whether a change sets indexed fields that only edits change."""
     return not _IDENTITY_SET.isdisjoint(change.fields)
 
 
@@ -159,14 +165,14 @@ _IDENTITY_SET = frozenset(IDENTITY_FIELDS)
 
 
 def result_expiry(task: Task) -> int | None:
-    """When the result of a completed task is to be forgotten."""
+    """Return when the result of a completed task expires; None if it does not."""
     if task.result is None or task.result_ttl_ms is None or task.finished_at is None:
         return None
     return task.finished_at + task.result_ttl_ms
 
 
 def changed_row(change: Change, seq: int, *, now: int, waiting: int) -> tuple[object, ...]:
-    """Parameters of tasks.update. What ran was due, whatever has become of the clock since."""
+    """Parameters of tasks.update. A task that was running was due, even if the wall clock was set back since."""
     after = change.after
     was_due = change.before.status is Status.RUNNING and "run_after" not in change.fields
     return (
@@ -195,7 +201,7 @@ def identity_row(change: Change, seq: int) -> tuple[object, ...]:
 
 
 def is_end_of_run(change: Change) -> bool:
-    """Whether a run says that it has ended, and moves only what every end moves: by far the most frequent change."""
+    """Return whether a run reports its end and changes only the usual fields: by far the most frequent change."""
     after, guard = change.after, change.guard
     return (
         guard.run_id is not None
@@ -224,18 +230,17 @@ def guard_row(change: Change) -> tuple[object, ...]:
     return (change.before.id, guard.version, guard.run_id, guard.lease_until)
 
 
-# Reading records. One that cannot be read is shown by what is left of it, and never keeps others from being read.
-
-
-UNREADABLE = (msgspec.MsgspecError, RecursionError)  # the latter: JSON nested to the limit of the reader's stack
+# An unreadable record is returned with its readable columns, and never prevents other records from being read.
+UNREADABLE = (msgspec.MsgspecError, RecursionError)  # RecursionError: JSON nested too deeply for the decoder
 
 
 def read_records(connection: apsw.Connection, statement: str, /, **bindings: Any) -> list[Task]:
-    """The tasks of a statement that answers rows of seq and record."""
+    """Return the tasks of a statement whose rows are (seq, record)."""
     return [task_of(connection, seq, record) for seq, record in run(connection, statement, **bindings)]
 
 
 def task_of(connection: apsw.Connection, seq: int, record: bytes) -> Task:
+    """Decode a task, or return its readable columns if the record is damaged."""
     try:
         return read_task(record)
     except UNREADABLE as error:
@@ -243,5 +248,5 @@ def task_of(connection: apsw.Connection, seq: int, record: bytes) -> Task:
 
 
 def remains_of(connection: apsw.Connection, seq: int, why: str) -> Task:
-    """A task as far as the columns that drive it tell; its arguments and outcome cannot be read."""
+    """Return a damaged task with its readable columns only: its arguments and outcome are unreadable."""
     return structs.replace(read_task(value(connection, "tasks.get_damaged", seq=seq)), error=unreadable_record(why))

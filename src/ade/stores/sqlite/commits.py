@@ -1,4 +1,4 @@
-"""Decided changes are written: each commit whole or not at all, many commits in one transaction."""
+"""Writes decided task changes: each commit is atomic, and many commits share one transaction."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,9 +29,9 @@ from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status
 
 
 class CommitOperation(WriteOperation):
-    """Changes of one caller. `together`: all or none, and a refusal is raised; else each has its own answer.
+    """Changes of one caller. With `together`, all or none are written, or it raises; else each has its own answer.
 
-    `frees_work` tells afterwards that tasks which waited for these changes may be claimed now.
+    `frees_work` is True afterwards if the changes made waiting tasks claimable.
     """
 
     __slots__ = ("changes", "frees_work", "now", "together")
@@ -45,7 +45,7 @@ class CommitOperation(WriteOperation):
 
     @classmethod
     def run_group(cls, connection: apsw.Connection, group: Sequence["CommitOperation"]) -> None:
-        """What touches a record that is touched already waits for a later round, so that all goes in order."""
+        """Write the group in rounds: changes to a record that this round already changes wait for the next round."""
         waiting = [part for commit in group for part in _parts(commit)]
         while waiting:
             touched: set[str] = set()
@@ -60,7 +60,7 @@ class CommitOperation(WriteOperation):
 
 @dataclass(slots=True)
 class _CommitPart:
-    """Changes of one commit that touch different records. Usually these are all its changes."""
+    """Changes of one commit to distinct records. Usually these are all its changes."""
 
     commit: CommitOperation
     positions: list[int]
@@ -76,7 +76,7 @@ class _CommitPart:
         return [change.before.id for change in self.changes]
 
     def without(self, written: set[int]) -> "_CommitPart":
-        """What is left of it when the changes with these identities are written."""
+        """Return this part without the changes that are already written, given by `id()`."""
         changes = self.commit.changes
         return _CommitPart(
             self.commit, [position for position in self.positions if id(changes[position]) not in written]
@@ -100,7 +100,7 @@ def _parts(commit: CommitOperation) -> list[_CommitPart]:
 
 @dataclass(slots=True)
 class _CurrentRecord:
-    """A record as it is now."""
+    """The stored state of a task record."""
 
     seq: int
     status: Status
@@ -120,7 +120,7 @@ def _run_round(connection: apsw.Connection, parts: Sequence[_CommitPart]) -> Non
 
 
 def _end_runs(connection: apsw.Connection, parts: Sequence[_CommitPart]) -> tuple[Accepted, list[_CommitPart]]:
-    """Ends of runs that stand each for themselves are written at once where their guard holds. Also what is left."""
+    """Write independent ends of runs whose guard holds in one statement. Also returns the remaining parts."""
     ends = [change for part in parts if not part.commit.together for change in part.changes if is_end_of_run(change)]
     if not ends:
         return [], list(parts)
@@ -155,7 +155,7 @@ def _check(connection: apsw.Connection, parts: Sequence[_CommitPart]) -> Accepte
 
 
 def _verdict(change: Change, row: list[object]) -> _CurrentRecord | StaleWrite | None:
-    """The record, if the guard holds; None when this very change was written before; else the refusal."""
+    """Return the record if the guard holds, None if this same change was already written, else the error."""
     seq, status, run_id, waiting, holds = row
     if seq is None:
         refusal = StaleWrite if change.guard.run_id is None else StaleLease
@@ -172,7 +172,7 @@ def _verdict(change: Change, row: list[object]) -> _CurrentRecord | StaleWrite |
 
 
 def _write(connection: apsw.Connection, ended: Accepted, others: Accepted, now: int) -> bool:
-    """Write everything (of those that ended, the columns are written); whether tasks that waited stand in line now."""
+    """Write all tables (columns of `ended` are already written). Returns whether waiting tasks became claimable."""
     if others:
         _write_columns(connection, others, now)
     outcomes = ended + [(change, found) for change, found in others if touches_outcome(change)]
@@ -212,7 +212,7 @@ def _move_tallies(connection: apsw.Connection, accepted: Accepted) -> None:
 
 
 def _settle_dependents(connection: apsw.Connection, accepted: Accepted, now: int) -> bool:
-    """What waited for tasks that ended now stands in line, or is marked for the sweep that decides on it."""
+    """Unblock the dependents of completed tasks, and mark those of failed tasks for the sweep that decides on them."""
     revived = [found.seq for change, found in accepted if found.status in FINAL and not change.after.is_final]
     if revived:
         _revive(connection, revived)
@@ -239,7 +239,7 @@ def _settle_dependents(connection: apsw.Connection, accepted: Accepted, now: int
 
 
 def _revive(connection: apsw.Connection, revived: list[int]) -> None:
-    """Tasks that had ended run again: who waits for them may hope again, and they wait for what runs again too."""
+    """Repair the broken dependents of tasks that left a final state, and block these tasks on open dependencies."""
     hopeful = [seq for (seq,) in run(connection, "dependencies.repair", rows=packed(revived))]
     if hopeful:
         run(connection, "tasks.bump_versions", seqs=packed(hopeful))
@@ -249,7 +249,7 @@ def _revive(connection: apsw.Connection, revived: list[int]) -> None:
 
 
 def _free_keys(connection: apsw.Connection, accepted: Accepted) -> bool:
-    """A run that ended frees its concurrency key for the next in line; so does one in line that will never run."""
+    """Unpark the next task of a concurrency key when a run of that key ends or a waiting task becomes final."""
     freed = False
     for change, found in accepted:
         key = change.before.concurrency_key

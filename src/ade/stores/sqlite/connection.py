@@ -1,4 +1,4 @@
-"""Connections: opened, checked and set up in one way; SQLite's errors become ours at this border."""
+"""SQLite connections: named statements, setup, migrations, error translation, transactions, and the machine clock."""
 
 import errno
 import os
@@ -24,15 +24,12 @@ from ade.errors import (
 )
 from ade.stores.sql_files import SqlFile
 
-# The SQL statements of the store, by name: `locks.get` is in sql/locks.sql, which is read when first used.
-
-
-_PACKAGE = Path(__file__).parent  # importlib.resources would double the time it takes to load this module
+_PACKAGE = Path(__file__).parent  # importlib.resources would double the import time of this module
 
 
 @cache
 def sql(name: str) -> str:
-    """The text of a statement. Raises LookupError when it does not exist."""
+    """Return a statement: `locks.get` is in sql/locks.sql, read on first use. Raises LookupError."""
     return _sql_file(name.partition(".")[0])[name]
 
 
@@ -46,7 +43,7 @@ def _sql_file(table: str) -> SqlFile:
 
 @cache
 def migrations() -> tuple[str, ...]:
-    """The migrations in order; the version of a database is the number of migrations applied to it."""
+    """Return the migrations in order. The schema version of a database is the number of applied migrations."""
     folder = _PACKAGE / "migrations"
     names = sorted(path.name for path in folder.iterdir() if path.name.endswith(".sql"))
     return tuple((folder / name).read_text(encoding="utf-8") for name in names)
@@ -58,7 +55,7 @@ def run(connection: apsw.Connection, statement: str, /, **bindings: Any) -> list
 
 
 def value(connection: apsw.Connection, statement: str, /, **bindings: Any) -> Any:
-    """The first column of the first row, or None."""
+    """Execute the statement and return the first column of the first row, or None."""
     rows = run(connection, statement, **bindings)
     return rows[0][0] if rows else None
 
@@ -70,7 +67,7 @@ Result = TypeVar("Result")
 
 
 def check_library(version: str | None = None) -> None:
-    """Refuse an SQLite with the WAL-reset corruption bug."""
+    """Raise StoreUnsupported for an SQLite version with the WAL-reset corruption bug."""
     text = version or apsw.sqlite_lib_version()
     major, minor, patch = (int(part) for part in text.split(".")[:3])
     if (major, minor, patch) < SAFE_SQLITE:
@@ -78,13 +75,13 @@ def check_library(version: str | None = None) -> None:
 
 
 def is_full(error: Exception) -> bool:
-    """Whether the disk has no room; also when it was the index of the write-ahead log that found none."""
+    """Return whether the disk is full, including when SQLite could not extend the WAL index (-shm file)."""
     no_index = isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
     return no_index or isinstance(error, apsw.FullError)
 
 
 def translated(error: apsw.Error | OSError, what: str) -> StoreError:
-    """Our error for one of SQLite's."""
+    """Return the ADE error for an SQLite or operating system error."""
     match error:
         case apsw.CorruptError() | apsw.NotADBError():
             return StoreCorrupt(f"{what} is damaged ({error}). Restore the newest backup; do not write to it")
@@ -106,6 +103,7 @@ def translated(error: apsw.Error | OSError, what: str) -> StoreError:
 
 @contextmanager
 def translating(what: str) -> Iterator[None]:
+    """Raise SQLite and operating system errors inside the block as ADE errors."""
     try:
         yield
     except (apsw.Error, OSError) as error:
@@ -113,7 +111,7 @@ def translating(what: str) -> Iterator[None]:
 
 
 def check_process(opened_by: int) -> None:
-    """SQLite's connections and our threads do not survive a fork."""
+    """Raise StoreUnsupported after a fork: neither SQLite connections nor threads survive it."""
     if os.getpid() != opened_by:
         raise StoreUnsupported("the store was opened before a fork; open it in the process that uses it")
 
@@ -121,9 +119,9 @@ def check_process(opened_by: int) -> None:
 def connect(
     path: Path | None, *, synchronous: str = "full", network: bool = False, create: bool = True
 ) -> apsw.Connection:
-    """A connection for reading and writing, set up and migrated. `path` None is a private in-memory database.
+    """Open a read-write connection and migrate the schema. `path` None is a private in-memory database.
 
-    Without `create` a file that is gone is an error, not the beginning of a new, empty database.
+    Without `create`, a missing file is an error instead of a new, empty database.
     """
     check_library()
     name = str(path) if path else ":memory:"
@@ -140,7 +138,7 @@ def connect(
 
 
 def connect_reader(path: Path) -> apsw.Connection:
-    """A connection that can only read. The database exists and is up to date."""
+    """Open a read-only connection to a database that exists and has the current schema."""
     with translating(str(path)):
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         connection.set_busy_timeout(2000)
@@ -150,13 +148,13 @@ def connect_reader(path: Path) -> apsw.Connection:
 
 
 def is_current(connection: apsw.Connection) -> bool:
-    """Whether the file is ours and its schema is the one this version knows."""
+    """Return whether the file is an ADE database with the schema version of this release."""
     found = (connection.pragma("application_id"), connection.pragma("user_version"))
     return found == (APPLICATION_ID, len(migrations()))
 
 
 def _set_up(connection: apsw.Connection, *, synchronous: str, network: bool) -> None:
-    connection.set_busy_timeout(0)  # SQLite's own handler starves the loser; `patiently` waits at random instead
+    connection.set_busy_timeout(0)  # the handler of SQLite can starve a waiter; `patiently` retries with random pauses
     connection.execute("PRAGMA mmap_size=0")
     connection.execute("PRAGMA trusted_schema=0")
     _check_owner(connection)
@@ -169,7 +167,7 @@ def _set_up(connection: apsw.Connection, *, synchronous: str, network: bool) -> 
 
 @contextmanager
 def one_read(connection: apsw.Connection) -> Iterator[None]:
-    """Everything that is read inside was so at one moment: between two looks another program may have made the file."""
+    """Read one snapshot inside the block: another process might create the database between two statements."""
     connection.execute("BEGIN")
     try:
         yield
@@ -179,7 +177,7 @@ def one_read(connection: apsw.Connection) -> Iterator[None]:
 
 
 def _check_owner(connection: apsw.Connection) -> None:
-    """Nothing has been written yet: a foreign or newer file stays as it is."""
+    """Reject a database of another program or a newer schema, before anything is written to it."""
     with one_read(connection):
         owner = connection.pragma("application_id")
         version = connection.pragma("user_version")
@@ -197,7 +195,7 @@ def _check_owner(connection: apsw.Connection) -> None:
 
 
 def migrate(connection: apsw.Connection) -> None:
-    """Bring the schema up to date, all or nothing."""
+    """Apply the missing migrations in one transaction."""
     if connection.pragma("user_version") == len(migrations()):
         return
     connection.execute("BEGIN IMMEDIATE")
@@ -216,7 +214,10 @@ def migrate(connection: apsw.Connection) -> None:
 
 
 def patiently(action: Callable[[], Result], *, what: str, patience_s: float = PATIENCE_S) -> Result:
-    """Run the action; while another process holds the lock, wait a random short time and try again."""
+    """Run the action, and retry it with short random pauses while another process holds the database lock.
+
+    Raises StoreUnavailable after `patience_s`.
+    """
     deadline = time.monotonic() + patience_s
     pause = 0.0005
     while True:
@@ -231,7 +232,7 @@ def patiently(action: Callable[[], Result], *, what: str, patience_s: float = PA
 
 @contextmanager
 def write_transaction(connection: apsw.Connection, what: str) -> Iterator[None]:
-    """BEGIN IMMEDIATE ... COMMIT, or nothing at all."""
+    """Run the block between BEGIN IMMEDIATE and COMMIT, and roll back on any error."""
     patiently(lambda: connection.execute("BEGIN IMMEDIATE"), what=what)
     try:
         yield
@@ -242,24 +243,22 @@ def write_transaction(connection: apsw.Connection, what: str) -> Iterator[None]:
         raise
 
 
-# Time. Leases are judged on a clock that never jumps and that every process on this machine shares.
-
-
+# Leases use a clock that never jumps and that all processes on this machine share.
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
-    """Which boot of the machine this is; the monotonic clock starts anew with each."""
+    """Return an ID of the current boot. The monotonic clock restarts at every boot."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:  # not Linux: the time of the boot, to ten minutes, tells boots apart well enough
+    except OSError:  # not Linux: the boot time, rounded to 10 minutes, distinguishes boots well enough
         return f"about-{int(time.time() - time.monotonic()) // 600}"
 
 
 class MachineClock:
-    """Wall time for records; for leases the machine's monotonic time plus an offset kept in the database.
+    """Wall time for records; for leases, the monotonic time of the machine plus an offset stored in the database.
 
-    The offset is set once per boot, so a wall clock that is put right (or wrong) moves no lease.
+    The offset is set once per boot, so adjusting the wall clock does not change any lease.
     """
 
     def __init__(self, offset_ms: int = 0) -> None:
@@ -272,19 +271,22 @@ class MachineClock:
         return time.monotonic_ns() // 1_000_000 + self._offset_ms
 
     def drift_ms(self) -> int:
-        """How far the wall clock has moved away from the steady one since the boot's first use."""
+        """Return how far the wall clock has drifted from the steady clock since the first use after boot."""
         return self.now() - self.steady()
 
 
 def cached_offset(connection: apsw.Connection) -> int | None:
-    """The offset of this boot if it is settled."""
+    """Return the stored clock offset of this boot; None if it is not set yet."""
     if value(connection, "meta.get", key="boot_id") != boot_id():
         return None
     return int(value(connection, "meta.get", key="steady_offset_ms"))
 
 
 def settle_offset(connection: apsw.Connection) -> int:
-    """The offset of this boot. After a reboot steady time goes on from where it can have been at most."""
+    """Return the clock offset of this boot, and set it after a reboot.
+
+    Steady time then continues from the latest value it can have had, so that it never goes back.
+    """
     boot = boot_id()
     if value(connection, "meta.get", key="boot_id") != boot:
         wall = time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""DocumentStore on SQLite: guards are judged and all is written under the write lock."""
+"""DocumentStore on SQLite: guards are checked and documents written in one write transaction."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from ade.stores.sqlite.readers import Readers
     from ade.stores.sqlite.writer import Writer
 
-_RATE_KEPT_MS = 60_000  # after it is all free again: nothing is lost with it, and few writes are needed
+_RATE_KEPT_MS = 60_000  # after a rate limit is unused again; deleting it late loses nothing and saves writes
 _Versions = dict[tuple[str, str], int | None]
 
 
 class SqliteDocuments:
+    """DocumentStore: versioned documents, and rate limits by key."""
+
     def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, wakeups: Wakeups) -> None:
         self._writer = writer
         self._readers = readers
@@ -43,7 +45,7 @@ class SqliteDocuments:
         return [_document(kind, row) for row in rows]
 
     async def write(self, writes: Sequence[DocumentWrite], events: Sequence[Event] = ()) -> None:
-        after: _Versions = {}  # what an earlier try has left, if it was written after all
+        after: _Versions = {}  # written by an earlier attempt whose outcome was unknown
         rings = not all(write.is_quiet for write in writes)
 
         def change(connection: apsw.Connection) -> None:
@@ -54,7 +56,7 @@ class SqliteDocuments:
                 after[each.kind, each.id] = _carry_out(connection, each, self._clock.now())
             for event in events:
                 enter(connection, event)
-            if rings:  # before the commit too: this process may be killed right after it
+            if rings:  # also before the commit: this process might be killed right after it
                 self._ring_for_rules()
 
         if writes or events:
@@ -64,7 +66,7 @@ class SqliteDocuments:
         self._hints.ring(RULES)
 
     async def take_rate(self, key: str, count: int, period_ms: int, *, times: int = 1) -> int:
-        taken: RateState | None = None  # by an earlier try, if it was written after all
+        taken: RateState | None = None  # by an earlier attempt whose outcome was unknown
 
         def change(connection: apsw.Connection) -> int:
             nonlocal taken
@@ -83,7 +85,7 @@ class SqliteDocuments:
         return wait_ms
 
     async def expire_documents(self, limit: int) -> int:
-        """By a reader first: usually there is nothing to remove, and then nothing is written."""
+        """Look with a reader first: usually nothing has expired, and then nothing is written."""
         now, since = self._clock.now(), (self._clock.steady() - _RATE_KEPT_MS) * 1000
 
         def find(connection: apsw.Connection) -> tuple[list[tuple[str, str]], list[str]]:
@@ -106,7 +108,7 @@ class SqliteDocuments:
 
 
 def _carry_out(connection: apsw.Connection, write: DocumentWrite, now: int) -> int | None:
-    """Write one document if it is as it was seen; answers its version, None when it is not there any more."""
+    """Write one document if it has the version that was seen. Returns its new version; None if it was removed."""
     kind, each = write.kind, write.id
     rows = run(connection, "documents.get_version", kind=kind, id=each, now=now)
     version, has_expired = rows[0] if rows else (0, False)

@@ -1,4 +1,4 @@
-"""EffectStore and OutputStore on SQLite: what runs leave behind besides their result."""
+"""EffectStore and OutputStore on SQLite: the effects and output lines of runs."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 class SqliteEffects:
+    """EffectStore: the ledger of external effects that must happen once."""
+
     def __init__(self, writer: "Writer", readers: "Readers", clock: Clock) -> None:
         self._writer = writer
         self._readers = readers
@@ -57,6 +59,8 @@ class SqliteEffects:
 
 
 class SqliteOutputs:
+    """OutputStore: output lines of runs, up to a limit per run."""
+
     def __init__(self, writer: "Writer", readers: "Readers") -> None:
         self._writer = writer
         self._readers = readers
@@ -85,8 +89,8 @@ class SqliteOutputs:
 
 
 def _fitting(lines: list[OutputLine], known: int) -> list[OutputLine]:
-    """The lines there is room for, and a mark once when there is no more."""
-    if known > MOST_OUTPUT_LINES:  # the mark is there already
+    """Return the lines within the limit, plus one truncation mark when the limit is reached."""
+    if known > MOST_OUTPUT_LINES:  # the mark is already stored
         return []
     kept = lines[: MOST_OUTPUT_LINES - known]
     if len(kept) < len(lines):

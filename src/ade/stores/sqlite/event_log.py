@@ -1,4 +1,4 @@
-"""EventLog on SQLite."""
+"""EventLog on SQLite: events in sequence, and the cursors of their readers."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 
 class SqliteEvents:
+    """EventLog: the ordered log of events, with named read cursors."""
+
     def __init__(self, writer: "Writer", readers: "Readers") -> None:
         self._writer = writer
         self._readers = readers
@@ -45,7 +47,7 @@ class SqliteEvents:
         return await self._readers.call(lambda c: dict(run(c, "events.list_cursors")))
 
     async def trim(self, before_ms: int, limit: int) -> int:
-        """Found by a reader, so that the write is short however long the log is."""
+        """Find the events with a reader, so that the write is short however long the log is."""
 
         def find(connection: apsw.Connection) -> list[int]:
             boundary = _first_since(connection, before_ms)
@@ -61,7 +63,7 @@ class SqliteEvents:
 
 
 def _first_since(connection: apsw.Connection, moment: int) -> int:
-    """Where in the log a moment lies, by halving: the log is in the order of time, unless a clock was put back."""
+    """Find the first seq since a moment by binary search: the log is in order of time, unless a clock was set back."""
     low, high = 0, int(value(connection, "events.last_seq")) + 1
     while low < high:
         middle = (low + high) // 2
@@ -79,7 +81,7 @@ def _event(row: tuple[int, str, int, str | None, str | None, str]) -> Event:
 
 
 def enter(connection: apsw.Connection, event: Event | None) -> None:
-    """Write an event that is about no task."""
+    """Write an event that does not belong to a task, inside the open transaction."""
     if event is not None:
         row = (event.type, event.at, None, None, event.actor, event.payload)
         run(connection, "events.insert", rows=packed([row]))

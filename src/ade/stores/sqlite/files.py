@@ -1,4 +1,4 @@
-"""Where the database lies: its companions on disk, and whether the place can be trusted."""
+"""Files of a store on disk: their paths, file system checks, the disk space reserve, and checks around writes."""
 
 import os
 import re
@@ -30,12 +30,12 @@ _NETWORK = frozenset(
     ]
 )
 _MOUNTS = Path("/proc/self/mountinfo")
-_ESCAPED = re.compile(r"\\([0-7]{3})")  # a space, tab, newline or backslash in a mount point
+_ESCAPED = re.compile(r"\\([0-7]{3})")  # an escaped space, tab, newline, or backslash in a mount point
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFiles:
-    """The database file and what lies beside it."""
+    """The database file and the files and directories next to it."""
 
     path: Path
 
@@ -57,7 +57,10 @@ class DatabaseFiles:
 
 
 def place_of(url: str) -> DatabaseFiles | None:
-    """The place a URL names: sqlite:///relative/file.db, sqlite:////absolute/file.db; None for memory://."""
+    """Parse a store URL: sqlite:///relative/file.db, sqlite:////absolute/file.db; None for memory://.
+
+    Raises InvalidUrl.
+    """
     if url == "memory://":
         return None
     prefix = "sqlite:///"
@@ -68,13 +71,13 @@ def place_of(url: str) -> DatabaseFiles | None:
 
 
 def audit_file(url: str) -> Path | None:
-    """Return where the audit copy of a store is; None for memory://."""
+    """Return the audit file of a store; None for memory://."""
     place = place_of(url)
     return None if place is None else place.path.with_name(f"{place.path.stem}.audit.db")
 
 
 def prepare(place: DatabaseFiles, *, allow_network: bool) -> bool:
-    """Make the folder and check the place; True when it lies on a network file system (and that was allowed)."""
+    """Create the directory and check it. Returns True if it is on a network file system and that is allowed."""
     try:
         make_folder(place.path.parent)
     except OSError as error:
@@ -94,7 +97,7 @@ def prepare(place: DatabaseFiles, *, allow_network: bool) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder, and those above it, to stay: what is synced in a folder is lost with the folder's own name."""
+    """Create a directory and its parents durably: synced files are lost if the name of their directory is not."""
     missing = [path for path in folder.parents if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in (folder, *missing):
@@ -102,10 +105,10 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder outlast a power cut."""
+    """Sync a directory, so that the names in it survive a power failure."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # it is not ours, so it was there before us
+    except PermissionError:  # owned by another user, so it existed before
         return
     try:
         os.fsync(descriptor)
@@ -117,11 +120,11 @@ def _read_mounts() -> str:
     try:
         return _MOUNTS.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ""  # not Linux: nothing to go by
+        return ""  # not Linux: the mounts are unknown
 
 
 def file_system_of(folder: Path, mounts: str) -> str:
-    """The type of the file system that holds the folder, from a mountinfo text; '' when unknown."""
+    """Return the file system type of a directory, given the mountinfo text; '' if unknown."""
     target = str(folder.resolve())
     best, kind = "", ""
     for line in mounts.splitlines():
@@ -142,15 +145,15 @@ def _free_bytes(folder: Path) -> int:
 
 
 def free_percent(folder: Path) -> float:
-    """How much of the disk is still free for us."""
+    """Return the percentage of the disk that is free for this user."""
     usage = os.statvfs(folder)
     return 100.0 * usage.f_bavail / max(usage.f_blocks, 1)
 
 
 def ensure_ballast(place: DatabaseFiles, megabytes: int) -> bool:
-    """Keep some space that can be given up when the disk is full, so that finished work can still be written.
+    """Reserve space that is released when the disk is full, so that results of running tasks can still be written.
 
-    Only where as much again stays free: a ballast that fills the disk would be of no use. True when it is there.
+    The ballast is created only if the same amount stays free. Returns whether it exists.
     """
     size = megabytes << 20
     try:
@@ -164,21 +167,18 @@ def ensure_ballast(place: DatabaseFiles, megabytes: int) -> bool:
         finally:
             os.close(descriptor)
     except OSError:
-        place.ballast.unlink(missing_ok=True)  # somebody was faster in filling the disk
+        place.ballast.unlink(missing_ok=True)  # the disk was filled meanwhile
         return False
     return True
 
 
 def drop_ballast(place: DatabaseFiles) -> bool:
-    """Give the ballast up; False when there was none left."""
+    """Delete the ballast to free its space. Returns False if there was none."""
     try:
         place.ballast.unlink()
     except OSError:
         return False
     return True
-
-
-# Looks after the file around writes: is it still ours, is there room, does the disk answer?
 
 
 _LOOK_EVERY_S = 1.0
@@ -187,7 +187,10 @@ _READ_ONLY_FOR_S = 10.0
 
 
 class FileWriteChecks:
-    """State shared by the threads that write and the callers of `add`; single assignments only, so no lock."""
+    """Checks around writes: the file was not replaced, the disk has space, and it reports no errors.
+
+    Shared by the writing threads and the callers of `add`. Only single assignments, so no lock is needed.
+    """
 
     def __init__(self, place: DatabaseFiles, *, min_free_percent: float, ballast_mb: int) -> None:
         self._place = place
@@ -201,12 +204,12 @@ class FileWriteChecks:
         self._refuse_until = 0.0
 
     def settle(self) -> None:
-        """Remember which file was opened, and have a reserve."""
+        """Remember which file was opened, and create the ballast."""
         self.check_identity()
         self.ensure_ballast()
 
     def before_admission(self) -> None:
-        """Near the end of the disk new work is refused, so that running work can finish."""
+        """Raise DiskFull while the disk is nearly full: the remaining space is for running tasks."""
         now = time.monotonic()
         if now - self._room_looked_at > _LOOK_EVERY_S:
             self._room_looked_at = now
@@ -223,7 +226,7 @@ class FileWriteChecks:
         return None
 
     def ensure_ballast(self) -> bool:
-        """Have a reserve that can be given up; False when there is no room for one."""
+        """Create the ballast if it is missing. Returns False if there is no space for it."""
         there = ensure_ballast(self._place, self._ballast_mb)
         self._had_ballast = self._had_ballast or there
         return there
@@ -236,7 +239,7 @@ class FileWriteChecks:
         self.check_identity()
 
     def check_identity(self) -> None:
-        """A file that was removed or replaced would take our writes with it, or mix two databases."""
+        """Raise if the file was removed or replaced: writes would be lost, or two databases mixed."""
         try:
             status = self._place.path.stat()
         except OSError as error:

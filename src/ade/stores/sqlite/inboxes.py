@@ -1,4 +1,4 @@
-"""InboxStore on SQLite: the version is judged and all is written under the write lock."""
+"""InboxStore on SQLite: the version is checked and the change written in one write transaction."""
 
 import heapq
 import os
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from ade.stores.sqlite.readers import Readers
     from ade.stores.sqlite.writer import WriteChecks, Writer
 
-_WRITES_KNOWN = 32  # of each inbox: so many others may come between a write and its repetition
+_WRITES_KNOWN = 32  # per inbox: how many other writes can come between a write and its retry
 _head = msgspec.json.Decoder(Inbox).decode
 _item = msgspec.json.Decoder(StoredItem).decode
 
 
 class SqliteInboxes:
+    """InboxStore: the inboxes of conversations and their items."""
+
     def __init__(
         self, writer: "Writer", readers: "Readers", clock: Clock, wakeups: Wakeups, guard: "WriteChecks"
     ) -> None:
@@ -64,7 +66,7 @@ class SqliteInboxes:
         if not change.is_written:
             return
         if any(item.source is ItemSource.USER for item in change.added):
-            self._guard.before_admission()  # what tells of work under way is taken in even when space is scarce
+            self._guard.before_admission()  # items about running work are accepted even if the disk is nearly full
         token = write_id or os.urandom(8).hex()
         await self._writer.call(lambda connection: _write(connection, change, token, self._clock.now()))
         self._hints.ring(INBOX)
@@ -85,7 +87,7 @@ class SqliteInboxes:
         return [_summary(*row) for row in rows]
 
     async def forget_empty(self, before_ms: int, limit: int) -> int:
-        """By a reader first: usually there is nothing to forget, and then nothing is written."""
+        """Look with a reader first: usually there is nothing to delete, and then nothing is written."""
         idle = await self._readers.call(lambda c: run(c, "inboxes.list_idle", before=before_ms, limit=limit))
         if not idle:
             return 0

@@ -1,4 +1,4 @@
-"""New tasks come in: all of a call or none of it."""
+"""Inserts new tasks: each call is atomic, and many calls share one transaction."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ Edge = tuple[int, int, bool, bool]  # on_seq, task_seq, tolerant, broken
 
 
 class InsertOperation(WriteOperation):
-    """The tasks of one call. The answer is the list of stored tasks, earlier ones where the key was known."""
+    """The tasks of one call. Its answer is the list of stored tasks; for a known idempotency key, the earlier task."""
 
     __slots__ = ("now", "tasks", "usual_depth")
     may_use_reserve = False
@@ -57,7 +57,7 @@ class InsertOperation(WriteOperation):
 
 
 class _InsertBatch:
-    """What a group of calls adds: looked up at once, checked call by call, then written at once."""
+    """The tasks of a group of calls: one lookup for all, a check per call, and one write for all."""
 
     def __init__(self, connection: apsw.Connection, tasks: Sequence[Task], now: int, usual_depth: int | None) -> None:
         self._connection = connection
@@ -74,7 +74,7 @@ class _InsertBatch:
         self._edges: list[Edge] = []
 
     def accept(self, tasks: Sequence[Task]) -> list[Task]:
-        """The tasks of one call as they are or will be stored; refused as a whole when one of them is."""
+        """Return the tasks of one call as they are or will be stored. Raises if one of them is rejected."""
         earlier = self._earlier(tasks)
         ids = {task_id: task.id for task_id, task in earlier.items()}
         fresh = [with_known_dependencies(task, ids) for task in _distinct(tasks) if task.id not in earlier]
@@ -115,7 +115,7 @@ class _InsertBatch:
             run(connection, "dependencies.insert", rows=packed(self._edges))
 
     def _earlier(self, tasks: Sequence[Task]) -> dict[str, Task]:
-        """Tasks of this call that exist already, by their id: a known idempotency key, or the same call repeated."""
+        """Return the tasks of this call that already exist, by ID: a known idempotency key, or a repeated call."""
         earlier = self._repeated(tasks)
         within: dict[Key, Task] = {}
         for task in tasks:
@@ -129,7 +129,7 @@ class _InsertBatch:
         return earlier
 
     def _repeated(self, tasks: Sequence[Task]) -> dict[str, Task]:
-        """Ids are random, so one that exists means that this very call was carried out before."""
+        """Return tasks whose ID exists. IDs are random, so this same call was already written before."""
         known = [task.id for task in tasks if task.id in self._by_id]
         in_this_group = {task_id: self._new[task_id][1] for task_id in known if task_id in self._new}
         stored = [task_id for task_id in known if task_id not in self._new]
@@ -139,7 +139,7 @@ class _InsertBatch:
         return in_this_group | {task.id: task for task in found}
 
     def _check_room(self, tasks: Sequence[Task]) -> None:
-        """Admission limits, counted with what this group has taken in already. What serves other tasks always fits."""
+        """Check queue limits, including the tasks that this group already added. Tasks of source SYSTEM are exempt."""
         if not self._rooms:
             return
         for queue, count in Counter(task.queue for task in tasks if task.source != SYSTEM).items():
@@ -149,7 +149,7 @@ class _InsertBatch:
                 raise queue_full(queue, count=count, depth=depth, limit=limit, finished=finished)
 
     def _edges_of(self, tasks: Sequence[Task], seqs: dict[str, int]) -> list[Edge]:
-        """Rows for what these tasks wait for; what has completed already is not waited for."""
+        """Return the dependency rows of these tasks, without dependencies that are already met."""
         edges = []
         for task in tasks:
             tolerant = task.after_failure is AfterFailure.RUN
@@ -174,12 +174,12 @@ def _known_by_key(connection: apsw.Connection, tasks: Sequence[Task]) -> dict[Ke
 
 
 def _ids_in(tasks: Sequence[Task]) -> set[str]:
-    """Their own, and those of everything they wait for."""
+    """Return the IDs of these tasks and of their dependencies."""
     return {task.id for task in tasks}.union(*(task.depends_on for task in tasks if task.depends_on))
 
 
 def _distinct(tasks: Sequence[Task]) -> list[Task]:
-    """One task given twice in a call is one task."""
+    """Return the tasks without duplicates within the call."""
     return list({task.id: task for task in tasks}.values())
 
 

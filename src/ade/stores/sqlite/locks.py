@@ -1,4 +1,4 @@
-"""LockStore on SQLite: the rules of the core, carried out under the write lock and written as a whole."""
+"""LockStore on SQLite: the rules of `ade.locks.rules`, applied and written in one write transaction."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 _Asking = Callable[[apsw.Connection, LockTable], LockRequest | None]
-_RATE_KEPT_MS = 60_000  # after it is all free again: nothing is lost with it, and few writes are needed
+_RATE_KEPT_MS = 60_000  # after a rate limit is unused again; deleting it late loses nothing and saves writes
 _decode = msgspec.json.Decoder(LockRequest).decode
 
 
 class SqliteLocks:
+    """LockStore: lock requests, holders, and wait queues, by namespace."""
+
     def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, wakeups: Wakeups) -> None:
         self._writer = writer
         self._readers = readers
@@ -110,7 +112,7 @@ class SqliteLocks:
         return [_decode(text) for (text,) in rows]
 
     async def bury(self, limit: int) -> int:
-        """By a reader first: usually nobody has died, and then nothing is written."""
+        """Look with a reader first: usually no lease has expired, and then nothing is written."""
         moment = self._clock.steady()
         rows = await self._readers.call(lambda c: run(c, "locks.list_expired", now=moment, limit=limit))
         by_namespace: dict[str, list[str]] = {}
@@ -122,28 +124,28 @@ class SqliteLocks:
         return len(rows)
 
     async def _forget_rates(self, since: int, limit: int) -> None:
-        """Who may ask as often as ever needs no record of how often it has."""
+        """Delete the rate limit state of owners whose full rate is available again."""
         idle = await self._readers.call(lambda c: run(c, "locks.list_idle_rates", since=since, limit=limit))
         if idle:
             await self._writer.call(lambda c: run(c, "locks.delete_rates", owners=packed(idle), since=since))
 
     async def _do(self, namespace: str, verb: Callable[[apsw.Connection, LockTable], Answer]) -> Answer:
-        """Carry a verb out and write what it decided; whoever waits is told to look."""
+        """Apply an operation and write its changes; send a LOCK wake-up if waiters are affected."""
         answer, is_news = await self._writer.call(self._carrying_out(namespace, verb))
         if is_news:
             self._hints.ring(LOCK)
-        return answer  # type: ignore[no-any-return]  # what the verb answers
+        return answer  # type: ignore[no-any-return]  # the return value of `verb`
 
     def _do_blocking(self, namespace: str, verb: Callable[[apsw.Connection, LockTable], Answer]) -> Answer:
         answer, is_news = self._writer.call_blocking(self._carrying_out(namespace, verb))
         if is_news:
             self._hints.ring(LOCK)
-        return answer  # type: ignore[no-any-return]  # what the verb answers
+        return answer  # type: ignore[no-any-return]  # the return value of `verb`
 
     def _carrying_out(
         self, namespace: str, verb: Callable[[apsw.Connection, LockTable], Answer]
     ) -> Callable[[apsw.Connection], tuple[Answer, bool]]:
-        """What the writer does; answered by what the verb answers, and whether others should hear of it."""
+        """Return the write function. It returns the answer of `verb`, and whether waiters must be notified."""
 
         def write(connection: apsw.Connection) -> tuple[Answer, bool]:
             view = _StoredLockTable(connection, namespace)
@@ -156,12 +158,12 @@ class SqliteLocks:
 
 
 class _StoredLockTable:
-    """The view of one namespace, read as far as somebody looks."""
+    """The lock table of one namespace, read on demand."""
 
     def __init__(self, connection: apsw.Connection, namespace: str) -> None:
         self._connection = connection
         self._namespace = namespace
-        self.read: dict[str, LockRequest] = {}  # as they were
+        self.read: dict[str, LockRequest] = {}  # requests as they were before the change
 
     def get(self, request_id: str) -> LockRequest | None:
         rows = run(self._connection, "locks.get", id=request_id, namespace=self._namespace)
@@ -189,7 +191,7 @@ class _StoredLockTable:
 
 
 def _found(connection: apsw.Connection, query: LockQuery) -> Iterator[LockRequest]:
-    """By the index that tells most, and of that what the query means."""
+    """Search with the most selective index, and filter its rows by the rest of the query."""
     statement, place = "locks.list", {"namespace": query.namespace, "limit": query.limit}
     if query.resource is not None:
         statement, place = "locks.list_positions", {"namespace": query.namespace or DEFAULT_NAMESPACE}
@@ -227,7 +229,7 @@ Place = tuple[str, str, bool, float, int, str]
 
 
 def _places(request: LockRequest) -> list[Place]:
-    """Where it stands: one place for each resource, unless it gave way."""
+    """Return the position rows of a request: one for each resource, none for a deadlock victim."""
     if request.state is LockState.VICTIM:
         return []
     at = (request.is_granted, request.rank, request.seq, request.id)

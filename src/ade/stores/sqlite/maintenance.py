@@ -1,4 +1,4 @@
-"""UpkeepStore on SQLite: health, housekeeping, backup and the invariants."""
+"""MaintenanceStore on SQLite: health, WAL checkpoints, backups, and invariant checks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -17,14 +17,11 @@ from ade.stores.sqlite.files import DatabaseFiles, free_percent, sync_folder
 from ade.stores.sqlite.readers import Readers
 from ade.stores.sqlite.writer import WriteChecks, Writer
 
-# Check what must hold at every moment, with the statements of invariants.sql.
-
-
 INVARIANTS = Path(__file__).parent / "invariants.sql"
 
 
 def broken_invariants(connection: apsw.Connection) -> list[str]:
-    """A sentence for each violation, at most a few for each invariant."""
+    """Run the statements of invariants.sql. Returns a message per violation, at most a few per invariant."""
     statements = SqlFile(INVARIANTS)
     return [
         f"{name}: {sentence}" for name in statements for (sentence,) in connection.execute(statements[name]).fetchall()
@@ -37,6 +34,8 @@ _log = Log("ade.store")
 
 
 class SqliteMaintenance:
+    """MaintenanceStore: health, checkpoints, and backups of one database."""
+
     def __init__(
         self,
         writer: Writer,
@@ -112,10 +111,10 @@ class SqliteMaintenance:
         self._guard.ensure_ballast()
 
     def _checkpoint(self, place: DatabaseFiles) -> None:
-        """Cut the write-ahead log once it is long; never waits for anybody."""
+        """Truncate the write-ahead log once it is long. Never waits for readers or writers."""
         if (
             _size(place.wal) < self._settings.wal_alarm_mb << 19
-        ):  # half the alarm: to overwrite a log is cheaper than to grow it
+        ):  # half the alarm: overwriting the log is cheaper than growing it
             return
         with translating(str(place.path)):
             connection = self._connect()
@@ -127,7 +126,7 @@ class SqliteMaintenance:
                 connection.close()
 
     async def backup(self, target: str) -> AsyncIterator[tuple[int, int]]:
-        """A consistent copy by SQLite's backup interface, while work goes on."""
+        """Make a consistent copy with the SQLite backup API, while the store is in use."""
         if self._place is None:
             raise StoreError("a memory:// store has nothing to back up")
         path = Path(target)
@@ -153,7 +152,7 @@ class SqliteMaintenance:
 
 
 def _unfinished_backup(path: Path) -> Path:
-    """Where to write the copy until it is whole."""
+    """Return the path to write the copy to until it is complete. Raises if the target cannot be created."""
     if path.exists():
         raise StoreError(f"{path} exists already; name a new file for the backup")
     if not path.parent.is_dir():
@@ -164,9 +163,9 @@ def _unfinished_backup(path: Path) -> Path:
 
 
 def _hold_still(source: apsw.Connection) -> None:
-    """Copy one moment: otherwise every write in between starts the copy anew, and under load it never ends.
+    """Open a read snapshot: otherwise every write restarts the copy, and under load it never finishes.
 
-    Without a write-ahead log writers would have to wait for the whole copy, so there it may start anew.
+    Without a write-ahead log, writers would wait for the whole copy, so there the copy can restart.
     """
     if source.pragma("journal_mode") == "wal":
         source.execute("BEGIN")
@@ -177,7 +176,7 @@ def _backup_step(backup: apsw.Backup) -> None:
     try:
         backup.step(_PAGES_PER_STEP)
     except (apsw.BusyError, apsw.LockedError):
-        return  # a writer was faster: the next step goes on
+        return  # a writer has the lock: the next step continues
 
 
 def _database_facts(connection: apsw.Connection) -> dict[str, object]:
@@ -189,7 +188,7 @@ def _database_facts(connection: apsw.Connection) -> dict[str, object]:
 
 
 def _checked_facts(connection: apsw.Connection) -> dict[str, object]:
-    """Reads the whole file."""
+    """Check the database; reads the whole file."""
     return {"quick_check": connection.execute("PRAGMA quick_check(1)").fetchall()[0][0]}
 
 

@@ -1,4 +1,4 @@
-"""QueueStore on SQLite."""
+"""QueueStore and ScheduleStore on SQLite."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -23,6 +23,8 @@ MOST_COUNTED = 10_000
 
 
 class SqliteQueues:
+    """QueueStore: queues, and counts and positions of their tasks."""
+
     def __init__(self, writer: "Writer", readers: "Readers") -> None:
         self._writer = writer
         self._readers = readers
@@ -77,10 +79,9 @@ class SqliteQueues:
         return int(await self._readers.call(lambda c: value(c, "queues.count_ahead", id=task_id, limit=MOST_COUNTED)))
 
 
-# ScheduleStore on SQLite.
-
-
 class SqliteSchedules:
+    """ScheduleStore: cron schedules and their next firing."""
+
     def __init__(self, writer: "Writer", readers: "Readers") -> None:
         self._writer = writer
         self._readers = readers

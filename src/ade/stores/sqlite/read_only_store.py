@@ -1,7 +1,7 @@
-"""A store opened to be looked at: one connection that cannot write, in the caller's thread, without an event loop.
+"""A read-only store: one read-only connection, used in the thread of the caller, without an event loop.
 
-None of its methods ever waits, so its coroutines can be run by a single `send`. It is what short commands use, because
-the parts that write, and asyncio itself, take longer to load than the answer takes.
+Its methods never suspend, so a single `send` runs its coroutines. Short commands use it, because importing asyncio and
+the modules that write takes longer than the read itself.
 """
 
 from collections.abc import Callable
@@ -45,24 +45,24 @@ class _InlineReader:
 
 
 class _MissingPart:
-    """Stands where a part that writes would be."""
+    """Placeholder for a part that writes: every use raises StoreReadOnly."""
 
     def __getattr__(self, name: str) -> Any:
         raise StoreReadOnly(f"this store was opened to be looked at; {name} needs one that can be written")
 
 
 class _TasksToLook(SqliteTaskReader, _MissingPart):
-    """Tasks to be read; what would write them is absent."""
+    """The read methods of the task store; its write methods raise StoreReadOnly."""
 
 
 def open_read_only_store(url: str, blob_dir: Path | None = None) -> Stores | None:
-    """The store for looking only; None when it must first be opened in full (to migrate it, or after a reboot)."""
+    """Open a store read-only. None if it must first be opened in full (to migrate it, or after a reboot)."""
     place = place_of(url)
     if place is None:
         return None
     try:
         connection = connect_reader(place.path)
-    except StoreError:  # opening it in full tells what is wrong with it
+    except StoreError:  # opening it in full raises the proper error
         return None
     try:
         offset = cached_offset(connection) if is_current(connection) else None

@@ -1,4 +1,4 @@
-"""Reads have connections and threads of their own, so that they never wait for a write, nor a loop for them."""
+"""Reads on separate connections and threads, so that they never wait for a write and never block an event loop."""
 
 import asyncio
 import os
@@ -26,16 +26,16 @@ class _Read(NamedTuple):
 
 
 class FileReaders:
-    """Short read transactions on a few threads, which are started as they are needed.
+    """Short read transactions on a few threads, which are started on demand.
 
-    A pool of `concurrent.futures` would do the same, at twice the price of the read of one record.
+    A `concurrent.futures` pool would do the same, but doubles the cost of reading one record.
     """
 
     def __init__(self, path: Path, check_file: Callable[[], None]) -> None:
         self._path = path
-        self._check_file = check_file  # raises when the file is not the one that was opened first
+        self._check_file = check_file  # raises if the file is not the one that was opened first
         self._pid = os.getpid()
-        self._asked: queue.SimpleQueue[_Read | None] = queue.SimpleQueue()  # None asks for the end of a thread
+        self._asked: queue.SimpleQueue[_Read | None] = queue.SimpleQueue()  # None stops a thread
         self._order = threading.Lock()
         self._unanswered = 0
         self._closed = False
@@ -49,7 +49,7 @@ class FileReaders:
         return await answer
 
     def _ask(self, read: _Read) -> None:
-        with self._order:  # nothing is asked for behind the end
+        with self._order:  # no read can be queued after the stop marker
             if self._closed:
                 raise StoreUnavailable("the store was closed; open a new one")
             if len(self._threads) < min(self._unanswered + 1, _THREADS):
@@ -61,10 +61,10 @@ class FileReaders:
         thread = threading.Thread(target=self._run, name=f"ade-reader-{len(self._threads)}", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # the system has no more of them
+        except RuntimeError as error:  # the system is out of threads
             if not self._threads:
                 raise StoreUnavailable(f"{self._path} cannot be read: {error}") from error
-            return  # others read in turn
+            return  # the existing threads serve all reads
         self._threads.append(thread)
 
     def _run(self) -> None:
@@ -84,9 +84,9 @@ class FileReaders:
                 error = trouble
             with self._order:
                 self._unanswered -= 1
-            with suppress(RuntimeError):  # its loop was closed, so nobody waits for it
+            with suppress(RuntimeError):  # its event loop is closed, so no caller waits
                 read.loop.call_soon_threadsafe(_settle, read.answer, result, error)
-            del read, result, error  # or they would live until the next read
+            del read, result, error  # otherwise they stay in memory until the next read
         if connection is not None:
             connection.close()
 
@@ -95,7 +95,7 @@ class FileReaders:
         return connect_reader(self._path)
 
     def close(self) -> None:
-        """What was asked for is answered first."""
+        """Finish the queued reads, then stop the threads."""
         with self._order:
             self._closed = True
             for _ in self._threads:
@@ -106,7 +106,7 @@ class FileReaders:
 
 def _settle(answer: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
     if answer.done():
-        return  # nobody waits for it any more
+        return  # the caller was cancelled
     if error is None:
         answer.set_result(result)
     else:
@@ -114,7 +114,7 @@ def _settle(answer: "asyncio.Future[Any]", result: Any, error: BaseException | N
 
 
 class MemoryReaders:
-    """A database in memory has one connection; the writer's thread reads too."""
+    """Reads of an in-memory database: it has one connection, so the writer thread reads too."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer

@@ -1,4 +1,4 @@
-"""Open the store: check the place, connect, migrate, and put the parts together."""
+"""Opens a store on SQLite: checks the file, connects, migrates, and assembles the parts."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ from ade.stores.wakeups import LocalWakeups
 async def open_sqlite(
     url: str, settings: StoreSettings, clock: Clock | None = None, *, limits: LimitSettings | None = None
 ) -> Stores:
-    """The stores behind a sqlite:/// or memory:// URL. Raises before anything is changed if it must not be used."""
+    """Open a sqlite:/// or memory:// store. Raises before anything is changed if the file must not be used."""
     return await asyncio.to_thread(_open, url, settings, clock, limits.queue_depth if limits else 0)
 
 
@@ -51,7 +51,7 @@ def _open(url: str, settings: StoreSettings, clock: Clock | None, queue_depth: i
         nonlocal opened_before
         try:
             connection = connection_to(place.path if place else None)
-        except DiskFull:  # a worker that starts on a full disk may still finish what is under way
+        except DiskFull:  # a worker that starts on a full disk can still finish running tasks
             if place is None or not drop_ballast(place):
                 raise
             connection = connection_to(place.path)
@@ -126,6 +126,6 @@ def _assemble(
 
 
 def _inboxes(writer: Writer, readers: Readers, clock: Clock, wakeups: Wakeups, guard: WriteChecks) -> InboxStore:
-    from ade.stores.sqlite.inboxes import SqliteInboxes  # 2 ms and 140 KiB, which programs without agents do without
+    from ade.stores.sqlite.inboxes import SqliteInboxes  # 2 ms and 140 KiB, not needed without agents
 
     return SqliteInboxes(writer, readers, clock, wakeups, guard)

@@ -1,4 +1,4 @@
-"""SweepStore on SQLite."""
+"""SweepStore on SQLite: due tasks, maintenance leases, pruning, and orphaned blobs."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +17,8 @@ _PORTION = 500
 
 
 class SqliteSweeps:
+    """SweepStore: the reads and writes of periodic maintenance."""
+
     def __init__(self, writer: Writer, readers: Readers, clock: Clock, blobs: SqliteBlobs) -> None:
         self._writer = writer
         self._readers = readers

@@ -1,4 +1,4 @@
-"""Reads tasks: by ID, and page by page with filters. Commands that only read load no more than this."""
+"""Reads tasks: by ID, and page by page with filters. Read-only commands import only this part of the task store."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -30,8 +30,8 @@ _LEADING = {
     "children": ("INDEXED BY task_child", "t.parent_id IS NOT NULL AND t.parent_id = :parent_id"),
 }
 
-# What may be asked for, by the name of its value. A statement has only what is asked: each costs for every row. CASE,
-# because the terms of an AND come in any order, and a record that is no JSON must not be looked into.
+# Filters by parameter name. A statement contains only the given ones, because each costs time per row. CASE, because
+# SQLite evaluates the terms of an AND in any order, and a record that is not valid JSON must not be parsed.
 _CONDITIONS = {
     "statuses": "t.status IN (SELECT value FROM json_each(:statuses))",
     "queue": "t.queue = :queue",
@@ -59,7 +59,7 @@ _CONDITIONS = {
 
 
 class SqliteTaskReader:
-    """The part of the TaskStore that reads. A store that is opened to be looked at loads no other."""
+    """The read methods of the TaskStore. A read-only store imports nothing else of it."""
 
     def __init__(self, readers: "Readers") -> None:
         self._readers = readers
@@ -76,7 +76,7 @@ class SqliteTaskReader:
 
 
 def find_tasks(connection: apsw.Connection, query: TaskQuery) -> TaskPage:
-    """One statement for each index that can lead: rare statuses and running tasks have their own."""
+    """Return a page of tasks, read by the best index: rare statuses, running tasks, and children have their own."""
     start = query.after if query.after is not None else (_BEFORE_ALL if query.oldest_first else _BEHIND_ALL)
     limit = min(max(query.limit, 1), 1000)
     asked = {
@@ -100,7 +100,7 @@ def find_tasks(connection: apsw.Connection, query: TaskQuery) -> TaskPage:
 
 
 def _rows(connection: apsw.Connection, query: TaskQuery, given: frozenset[str], bindings: dict[str, Any]) -> list[Any]:
-    """At least as many rows as the page needs. Each rare status is read in its own order, so nothing is sorted."""
+    """Return at least the rows of the page. Rare statuses are read one by one, each in index order without a sort."""
     leading = _leading_index(query)
     statement = _statement(leading, query.oldest_first, given)
     if leading != "rare":

@@ -1,4 +1,4 @@
-"""The task store on SQLite: add, claim, and commit through the one writer."""
+"""TaskStore on SQLite: add, claim, and commit through the single writer."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 class SqliteBlockingInserts:
+    """BlockingInserts: adds tasks from a thread without an event loop."""
+
     def __init__(self, tasks: "SqliteTasks") -> None:
         self._tasks = tasks
 
@@ -30,6 +32,8 @@ class SqliteBlockingInserts:
 
 
 class SqliteTasks(SqliteTaskReader):
+    """TaskStore: adds, claims, and commits tasks, and stores their progress."""
+
     def __init__(
         self,
         writer: "Writer",
@@ -44,7 +48,7 @@ class SqliteTasks(SqliteTaskReader):
         self._clock = clock
         self._hints = wakeups
         self._guard = guard
-        self._usual_depth = usual_depth  # of queues that set no limit of their own
+        self._usual_depth = usual_depth  # queue limit of queues without their own
 
     async def add(self, tasks: Sequence[Task]) -> list[Task]:
         stored: list[Task] = await self._writer.do(self._add(tasks))

@@ -1,4 +1,4 @@
-"""Wake-ups between threads and processes: a touched file beside the database, seen through inotify."""
+"""Wake-ups between threads and processes: files next to the database, touched by the sender, watched with inotify."""
 
 import asyncio
 import os
@@ -16,48 +16,48 @@ from ade.stores.wakeups import RARE, TOPICS, LocalWakeups
 
 _IN_ATTRIB, _IN_IGNORED, _IN_NONBLOCK, _IN_CLOEXEC = 0x4, 0x8000, 0x800, 0x80000
 _EVENT = struct.Struct("iIII")
-_POLL_S = 0.05  # where there is no inotify
-_COMMIT_S = 0.8  # a write that was rung for before its commit is committed by then
+_POLL_S = 0.05  # polling interval without inotify
+_COMMIT_S = 0.8  # a write whose wake-up was sent before its commit is committed by then
 
 
 class FileWakeups(LocalWakeups):
     """Wake-ups across all processes that use one database file.
 
-    The watching thread starts with the first wait. A worker has none: its event loop attends to the files itself and
-    hears of them a change of threads earlier. Programs that only enqueue follow what is rare, and their thread watches
-    nothing else until somebody waits for more.
+    The watcher thread starts with the first wait. A worker has none: its event loop watches the files itself, which
+    saves a thread switch. Programs that only enqueue follow the rare topic, and their thread watches nothing else until
+    another topic is awaited.
     """
 
     def __init__(self, folder: Path, *, is_remote: bool = False) -> None:
         super().__init__()
         self._folder = folder
-        self._is_remote = is_remote  # inotify does not report what other hosts do
+        self._is_remote = is_remote  # inotify does not report changes by other hosts
         self._files = {topic: folder / topic for topic in TOPICS}
         folder.mkdir(exist_ok=True)
         for file in self._files.values():
-            with suppress(FileExistsError):  # to touch that one would ring for everybody
+            with suppress(FileExistsError):  # touching an existing file would wake all processes
                 file.touch(exist_ok=False)
         self._thread: threading.Thread | None = None
         self._watches_all = False
-        self._descriptor: int | None = None  # of the thread
-        self._attended: list[int] = []  # the descriptors of loops that attend
+        self._descriptor: int | None = None  # of the watcher thread
+        self._attended: list[int] = []  # descriptors of event loops in `listen`
         self._is_watch_lost = False
         self._ring_again_at = float("inf")
-        self._end = -1  # makes the thread look up
+        self._end = -1  # eventfd that wakes the watcher thread
         self._closing = threading.Event()
 
     def ring(self, topic: str) -> None:
         self._wake(topic)
         try:
             os.utime(self._files[topic])
-        except OSError:  # somebody removed the folder: others find out by their slow poll
+        except OSError:  # the directory was removed: other processes fall back to their slow poll
             self._wake(topic)
 
     def lag_s(self, topic: str) -> float:
-        """Zero: the events that the kernel has queued are read now, whatever the thread or the loop is doing.
+        """Return 0: pending kernel events are read now, whatever the thread or the loop is doing.
 
-        A process rings for changed rules before the commit and after it. If it is killed in between, only the first
-        ring is heard, and it may be too early. So a ring is repeated here once the commit must be over.
+        A process sends a RULES wake-up before and after its commit. If it is killed in between, only the first one
+        arrives, and it might be too early. So the wake-up is repeated here once the commit must be done.
         """
         self._watch(topic)
         with self._lock:
@@ -87,7 +87,7 @@ class FileWakeups(LocalWakeups):
         loop.add_reader(descriptor, self._hear, descriptor)
         with self._lock:
             self._attended.append(descriptor)
-        self._wake(RARE)  # it may have been rung since something was watched last
+        self._wake(RARE)  # a wake-up might have been missed while nothing was watched
         try:
             return await super().listen()
         finally:
@@ -102,13 +102,13 @@ class FileWakeups(LocalWakeups):
         self._closing.set()
         with self._lock:
             if self._descriptor is not None:
-                os.eventfd_write(self._end, 1)  # a touched file would be heard by all other processes too
+                os.eventfd_write(self._end, 1)  # touching a file would wake all other processes too
         if self._thread is not None:
             self._thread.join(timeout=2)
         super().close()
 
     def _watch(self, topic: str) -> None:
-        """Hear of this topic from now on. The first time that is by the thread which this starts."""
+        """Watch this topic from now on. The first call starts the watcher thread."""
         with self._lock:
             if self._attended:
                 return
@@ -124,24 +124,24 @@ class FileWakeups(LocalWakeups):
             return
         with self._lock:
             if self._descriptor is None:
-                return  # all are looked at in turn, or it is closed
+                return  # the thread polls all files, or it is closed
             self._watches_all = _add_watch(self._descriptor, self._folder)
-        if self._watches_all:  # otherwise the next who waits tries again
+        if self._watches_all:  # otherwise the next waiter retries
             for each in TOPICS:
-                self._wake(each)  # by somebody who was not heard until now, perhaps
+                self._wake(each)  # a wake-up might have been missed until now
 
     def _run(self, first: Path) -> None:
         try:
             descriptor, end = _inotify_on(first), _bell()
         except BaseException:
-            self._ready.set()  # nobody shall wait for it
+            self._ready.set()  # `_watch` must not wait for it
             raise
         if descriptor is None or end is None:
             _close(descriptor, end)
             self._poll()
             return
         self._end, self._descriptor = end, descriptor
-        self._wake(RARE)  # it may have been rung since something was watched last
+        self._wake(RARE)  # a wake-up might have been missed while nothing was watched
         try:
             poller = select.poll()
             poller.register(descriptor, select.POLLIN)
@@ -150,7 +150,7 @@ class FileWakeups(LocalWakeups):
             while not self._closing.is_set():
                 ready = [each for each, _ in poller.poll(5000)]
                 if end in ready:
-                    os.eventfd_read(end)  # also what a forked process meant for a thread that it has not
+                    os.eventfd_read(end)  # a forked process shares the eventfd, and might have set it
                 if descriptor in ready:
                     self._hear(descriptor)
         finally:
@@ -193,13 +193,13 @@ def _touched(file: Path) -> int:
 
 
 def _libc() -> Any:
-    import ctypes  # 1 ms and 250 KiB, needed only to wait
+    import ctypes  # 1 ms and 250 KiB, needed only for waiting
 
     return ctypes.CDLL(None, use_errno=True)
 
 
 def _inotify_on(path: Path) -> int | None:
-    """A descriptor that tells when this file or one in this folder is touched, or None where there is no inotify."""
+    """Return an inotify descriptor for a file or the files of a directory; None where there is no inotify."""
     try:
         descriptor = int(_libc().inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK))
     except (OSError, AttributeError):
@@ -213,7 +213,7 @@ def _inotify_on(path: Path) -> int | None:
 
 
 def _bell() -> int | None:
-    """A descriptor to wake a thread of this process by; None where there are no more, or none of this kind."""
+    """Return an eventfd to wake a thread of this process; None if unsupported or out of descriptors."""
     try:
         return os.eventfd(0)
     except (OSError, AttributeError):
@@ -227,12 +227,12 @@ def _close(*descriptors: int | None) -> None:
 
 
 def _add_watch(descriptor: int, path: Path) -> bool:
-    """Let it tell of this too; False if there is no such path."""
+    """Watch this path too. Returns False if it does not exist."""
     return int(_libc().inotify_add_watch(descriptor, os.fsencode(path), _IN_ATTRIB)) >= 0
 
 
 def _read(descriptor: int) -> bytes:
-    """The events that are there; another thread may have been faster."""
+    """Read the pending events; empty if another thread has already read them."""
     try:
         return os.read(descriptor, 65536)
     except BlockingIOError:
@@ -240,9 +240,9 @@ def _read(descriptor: int) -> bytes:
 
 
 def _names_in(data: bytes) -> tuple[set[str], bool]:
-    """The file names in a buffer of inotify events, and whether something is no longer watched because it is gone.
+    """Return the file names in a buffer of inotify events, and whether a watched path was removed.
 
-    Of the one file that is watched by itself they name none, and of events that were too many.
+    Events of a file that is watched directly, and queue overflows, carry no name: they count as RARE.
     """
     names, is_watch_lost, position = set(), False, 0
     while position < len(data):

@@ -1,4 +1,4 @@
-"""WorkerStore on SQLite."""
+"""WorkerStore on SQLite: workers, their leases, and the registered task definitions."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -17,17 +17,19 @@ if TYPE_CHECKING:
     from ade.stores.sqlite.readers import Readers
     from ade.stores.sqlite.writer import LeaseWriter, Writer
 
-FORGET_AFTER_MS = 600_000  # a silent worker stays visible for a while
+FORGET_AFTER_MS = 600_000  # a lost worker stays visible for 10 minutes
 _definition = msgspec.json.Decoder(Definition).decode
 
 
 class SqliteWorkers:
+    """WorkerStore: registered workers, lease renewal, and task definitions."""
+
     def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, renewals: "LeaseWriter") -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock
         self._renewals = renewals
-        self._decoded: dict[str, Definition] = {}  # by their texts: most are the same at the next read
+        self._decoded: dict[str, Definition] = {}  # by JSON text: most are unchanged at the next read
 
     async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
         rows = packed([(definition.name, definition, _is_limited(definition)) for definition in definitions])

@@ -1,4 +1,4 @@
-"""Carry operations out in one transaction, and do what each kind of trouble asks for."""
+"""The writer: group commit of operations on one thread, error recovery, and a separate writer for leases."""
 
 import asyncio
 import os
@@ -23,14 +23,14 @@ _WRITE_ERRORS = (
 
 
 class WriteOperation:
-    """One write. Operations of one class are carried out together; each keeps its own answer or refusal.
+    """One write. Operations of one class run together; each keeps its own answer or error (`refusal`).
 
-    Every operation may be carried out twice (after an error whose outcome is unknown) with the effect of once.
-    `afterwards` is called by the writing thread as soon as the write is durable.
+    Every operation is idempotent: it can run again after an error whose outcome is unknown.
+    The writer thread calls `afterwards` as soon as the write is durable.
     """
 
     __slots__ = ("afterwards", "answer", "refusal")
-    may_use_reserve: ClassVar[bool] = True  # whether it may be written into the last space of a full disk
+    may_use_reserve: ClassVar[bool] = True  # whether it can use the reserved space of a full disk
 
     def __init__(self, afterwards: Callable[[], None] | None = None) -> None:
         self.answer: Any = None
@@ -39,18 +39,18 @@ class WriteOperation:
 
     @property
     def weight(self) -> int:
-        """How many records it writes, about."""
+        """The approximate number of records that it writes."""
         return 1
 
     @classmethod
     def run_group(cls, connection: apsw.Connection, group: Sequence[Any]) -> None:
-        """Carry the group out inside the open transaction."""
+        """Run the operations inside the open transaction."""
         for operation in group:
             operation.run(connection)
 
 
 class FunctionOperation(WriteOperation):
-    """A write that is just a function of the connection: for everything that is not on the hot path."""
+    """A write that is a plain function of the connection, for everything outside the hot path."""
 
     __slots__ = ("_function",)
 
@@ -62,42 +62,42 @@ class FunctionOperation(WriteOperation):
 
     def run(self, connection: apsw.Connection) -> None:
         try:
-            with connection:  # a savepoint: a refused call undoes only itself
+            with connection:  # a savepoint: a rejected call rolls back only itself
                 self.answer = self._function(connection)
         except AdeError as refusal:
             self.refusal = refusal
 
 
 class WriteChecks(Protocol):
-    """Looks after the file around writes."""
+    """Checks of the database file around writes."""
 
     def settle(self) -> None:
-        """The store was opened."""
+        """Called once the store is open."""
 
     def check_identity(self) -> None:
-        """Raise when the file is not the one that was opened."""
+        """Raise if the file is not the one that was opened."""
 
     def ensure_ballast(self) -> bool:
-        """Have a reserve that can be given up; False when there is no room for one."""
+        """Create the reserve file if it is missing. Returns False if there is no space for it."""
 
     def before_admission(self) -> None:
-        """Raise when no new work should be taken in."""
+        """Raise if no new tasks can be accepted."""
 
     def before_write(self) -> None:
-        """Raise when the file must not be written."""
+        """Raise if the file must not be written."""
 
     def after_write(self) -> None:
-        """A transaction was committed."""
+        """Called after each commit."""
 
     def make_room(self) -> bool:
-        """The disk is full: give something up. False when there is nothing left to give."""
+        """Release the reserved space of a full disk. Returns False if there is none left."""
 
     def note_io_error(self) -> None:
-        """An input or output error was met."""
+        """Count an input/output error."""
 
 
 class NoWriteChecks:
-    """For a database in memory."""
+    """WriteChecks of an in-memory database: none."""
 
     def settle(self) -> None: ...
 
@@ -119,7 +119,7 @@ class NoWriteChecks:
 
 
 class Transactions:
-    """Owns the writing connection. Used by one thread only."""
+    """Write transactions on one connection, used by one thread only."""
 
     def __init__(self, connect: Callable[[], apsw.Connection], what: str, guard: WriteChecks) -> None:
         self._connect = connect
@@ -136,7 +136,7 @@ class Transactions:
             connection.close()
 
     def carry_out(self, group: list[WriteOperation]) -> None:
-        """Every operation has its answer or its refusal afterwards. Never raises."""
+        """Run the operations in one transaction; sets the answer or error of each. Never raises."""
         try:
             self._guard.before_write()
             self._transact(group)
@@ -153,7 +153,7 @@ class Transactions:
                 _refuse(group, self._as_ours(error))
 
     def _without_new_work(self, group: list[WriteOperation], error: Exception) -> list[WriteOperation]:
-        """What is left of the disk is for work that is under way."""
+        """Reject operations that add work: the remaining disk space is for running tasks."""
         _refuse([operation for operation in group if not operation.may_use_reserve], self._as_ours(error))
         return [operation for operation in group if operation.may_use_reserve]
 
@@ -171,16 +171,16 @@ class Transactions:
         self._guard.after_write()
 
     def _mend(self, error: Exception) -> bool:
-        """Whether something was done about the trouble, so that another try makes sense."""
+        """Return whether a retry makes sense: space was released, or the error was an I/O error."""
         if is_full(error):
             return self._guard.make_room()
         return isinstance(error, apsw.IOError)
 
     def _after_io_error(self, error: apsw.IOError) -> None:
-        """Count it, and leave a connection that cannot be used any more.
+        """Count the error, and close a connection that is no longer usable.
 
-        A write or sync that failed is tried again on the same connection, which writes the pages anew. A fresh one
-        would find the failed transaction in the system's cache, take it for written and have nothing left to sync.
+        A failed write or sync is retried on the same connection, which writes the pages again. A new connection would
+        find the failed transaction in the page cache, consider it written, and have nothing left to sync.
         """
         self._guard.note_io_error()
         stuck = self._connection is not None and self._connection.in_transaction
@@ -191,7 +191,7 @@ class Transactions:
                 self._connection = None
 
     def _one_by_one(self, group: list[WriteOperation]) -> None:
-        """One bad operation must not stop the others."""
+        """Run each operation in its own transaction, so that one bad operation does not stop the others."""
         for operation in group:
             try:
                 self._guard.before_write()
@@ -204,7 +204,7 @@ class Transactions:
     def _as_ours(self, error: Exception) -> Exception:
         if isinstance(error, apsw.IOError) and not is_full(error):
             return StoreUnavailable(f"{self._what}: the disk answered with an error ({error}); the outcome is unknown")
-        if isinstance(error, apsw.SQLError) and "malformed JSON" in str(error):  # ours is well-formed, so it is this
+        if isinstance(error, apsw.SQLError) and "malformed JSON" in str(error):  # only nesting can cause it
             return PayloadTooLarge("arguments or result are nested too deeply for the store (about 990 levels fit)")
         return translated(error, self._what) if isinstance(error, apsw.Error) else error
 
@@ -214,16 +214,13 @@ def _refuse(group: list[WriteOperation], error: BaseException) -> None:
         operation.refusal = error
 
 
-# One thread writes. Whatever was asked for while a transaction ran goes into the next one, together.
-
-
 MAX_GROUP = 512
-MAX_WEIGHT = 10_000  # records in one transaction, about: others wait for its end
+MAX_WEIGHT = 10_000  # approximate records per transaction: other writers wait until it commits
 
 
 @dataclass(slots=True)
 class _PendingWrite:
-    """Somebody waits for an operation: on an event loop, or blocking in a thread."""
+    """A queued operation and the future of its caller, on an event loop or in a thread."""
 
     operation: WriteOperation
     loop: asyncio.AbstractEventLoop | None
@@ -231,11 +228,11 @@ class _PendingWrite:
 
 
 class Writer:
-    """Group commit: all operations that wait go into one transaction, then every caller gets its answer."""
+    """Group commit: one thread writes all queued operations in one transaction, then answers every caller."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
-        self._asked: queue.SimpleQueue[_PendingWrite | None] = queue.SimpleQueue()  # None asks for the end
+        self._asked: queue.SimpleQueue[_PendingWrite | None] = queue.SimpleQueue()  # None stops the thread
         self._pid = os.getpid()
         self._closed = False
         self._order = threading.Lock()
@@ -245,14 +242,14 @@ class Writer:
         self._started.result()
 
     async def do(self, operation: WriteOperation) -> Any:
-        """Carry the operation out and return its answer, or raise its refusal."""
+        """Run the operation and return its answer, or raise its error."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._ask(_PendingWrite(operation, loop, future))
         return await future
 
     def do_blocking(self, operation: WriteOperation) -> Any:
-        """The same for callers in a thread of their own."""
+        """The same as `do`, for callers in a thread without an event loop."""
         future: Future[Any] = Future()
         self._ask(_PendingWrite(operation, None, future))
         return future.result()
@@ -266,7 +263,7 @@ class Writer:
         return self.do_blocking(FunctionOperation(function))
 
     def close(self) -> None:
-        """Finish what was asked for, then end the thread."""
+        """Finish the queued operations, then stop the thread."""
         check_process(self._pid)
         with self._order:
             if not self._closed:
@@ -276,7 +273,7 @@ class Writer:
 
     def _ask(self, ask: _PendingWrite) -> None:
         check_process(self._pid)
-        with self._order:  # nothing is asked for behind the end
+        with self._order:  # no operation can be queued after the stop marker
             if self._closed:
                 raise StoreUnavailable("the store was closed; open a new one")
             self._asked.put(ask)
@@ -298,7 +295,7 @@ class Writer:
         self._transactions.close()
 
     def _next_group(self) -> tuple[list[_PendingWrite], bool]:
-        """Everything that waits, at least one; False when the end was asked for."""
+        """Return the queued operations, waiting for the first one, and False once the thread must stop."""
         group: list[_PendingWrite] = []
         weight = 0
         asked = self._asked.get()
@@ -312,7 +309,7 @@ class Writer:
 
 
 def _follow_up(group: list[_PendingWrite]) -> None:
-    """Once for each thing to do, and before the callers are answered: that alone takes a change of threads."""
+    """Call each distinct `afterwards` once, before the callers are answered, because that takes a thread switch."""
     done = {ask.operation.afterwards for ask in group if ask.operation.refusal is None}
     for afterwards in done:
         if afterwards is not None:
@@ -320,7 +317,7 @@ def _follow_up(group: list[_PendingWrite]) -> None:
 
 
 def _answer(group: list[_PendingWrite]) -> None:
-    """Wake every event loop once, whatever the number of its callers."""
+    """Answer all callers, waking every event loop only once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_PendingWrite]] = {}
     for ask in group:
         if ask.loop is None:
@@ -330,7 +327,7 @@ def _answer(group: list[_PendingWrite]) -> None:
     for loop, asks in by_loop.items():
         try:
             loop.call_soon_threadsafe(_settle, asks)
-        except RuntimeError:  # the loop was closed: nobody waits any more
+        except RuntimeError:  # the loop is closed, so no caller waits
             continue
 
 
@@ -344,14 +341,14 @@ def _settle(asks: list[_PendingWrite]) -> None:
             ask.future.set_result(ask.operation.answer)
 
 
-# Writes of the thread that renews leases: on a connection of their own, so that they wait for nobody else's work.
-
-
 Answer = TypeVar("Answer")
 
 
 class LeaseWriter:
-    """Blocking. A database in memory has but one connection, and then the writer does it."""
+    """Blocking writes of the lease renewal thread, on a separate connection so that they do not wait for other writes.
+
+    An in-memory database has only one connection, so there the writer runs them.
+    """
 
     def __init__(self, writer: "Writer", transactions: Transactions | None) -> None:
         self._writer = writer
