@@ -75,7 +75,7 @@ def check_priority(priority: int) -> None:
 
 
 def check_lock_name(what: str, text: object) -> None:
-    """Raise InvalidLock unless this is a valid name: names become parts of keys, so braces are not allowed."""
+    """Raise InvalidLock unless this is a valid name: names are parts of keys, so only printable, without braces."""
     if not isinstance(text, str):
         raise InvalidLock(f"{what} must be text, not {text!r:.120}")
     if not is_lock_name(text):
@@ -93,7 +93,7 @@ def is_lock_name(text: str) -> bool:
 
 DEFAULT_NAMESPACE = "default"
 OVERTAKING = 8  # how many positions one step of priority is worth: no request is overtaken more than 9 * 8 times
-FRONT = -1.0  # the rank of an upgrade: its shared lock already blocks every other waiter, so it goes first
+FRONT = -1.0  # the rank of an upgrade from shared to exclusive: no other waiter could go before it
 
 
 class LockState(StrEnum):
@@ -166,7 +166,7 @@ def kind_of(resource: str) -> str:
 
 
 def rank_of(seq: int, priority: int) -> float:
-    """Return the rank of a request. It never changes, so queues are not reordered: FIFO within a priority."""
+    """Return the rank: FIFO within a priority. It is fixed at request time, so queues need no reordering."""
     return float(seq + OVERTAKING * priority)
 
 
@@ -199,8 +199,9 @@ def covers(items: Iterable[LockItem], specs: Iterable[LockSpec]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LockLimits:
-    """Limits of lock requests: an owner can send `acquires` requests in `acquires_per_ms` milliseconds (None: no
-    limit).
+    """Limits of lock requests.
+
+    An owner can send `acquires` requests in `acquires_per_ms` milliseconds (None: no limit).
     """
 
     waiters_per_resource: int = 1_000
