@@ -1,7 +1,8 @@
-"""Locks of programs that are elsewhere: they renew what they have themselves, and lose it by going silent.
+"""HTTP API of resource locks: list, acquire, renew, upgrade, and release.
 
-Over HTTP a request belongs to an account: its id and its owner begin with that, and nobody else's can. So an id that
-was seen somewhere, as in the event log, is of no use to others: to them it is one that does not exist.
+A client renews its own locks and loses them when it stops. A request belongs to an account: its ID and its owner start
+with the account name, which no other account can use. So an ID seen elsewhere, such as in the event log, is useless to
+others: for them it does not exist.
 """
 
 import asyncio
@@ -46,14 +47,14 @@ from ade.server.registry import operation
 from ade.server.request_types import Form, LockName, PageSize, described
 from ade.server.routing import TrafficClass
 
-# Locks of programs elsewhere: they renew what they hold themselves, and ask again and again how they stand in line.
+# Locks of remote clients, which renew their locks and poll for their position in the wait queue.
 
 
-Standing = LockRequest | None  # how a request stands; None: it is gone
+Standing = LockRequest | None  # the state of a request; None: it is gone
 
 
 class LockLeases:
-    """What a server does with the lock client of its store. Holds nothing itself."""
+    """Server-side lock operations for remote clients, on the lock client of the store. Keeps no state."""
 
     def __init__(self, client: StoreLockClient) -> None:
         self._client = client
@@ -62,9 +63,9 @@ class LockLeases:
         self._leaving = client.leaving
 
     async def lend(self, request: LockRequest, *, wait_ms: int, stays: bool) -> LockRequest:
-        """Granted within this time, or else how it stands in line; one that does not stay leaves it then.
+        """Return the grant if granted in time, else the waiting request; without `stays` it is then removed.
 
-        The same request again tells how it stands. A caller that stops waiting has left the queue. Raises LockTimeout,
+        Repeating a request returns its state. A caller that disconnects leaves the wait queue. Raises LockTimeout,
         DeadlockVictim, TooManyLocks, LockRateLimited, InvalidLock.
         """
         request = await self._client.leased(request)
@@ -82,7 +83,7 @@ class LockLeases:
         return answer
 
     async def _stand(self, waiter: LockWaiter, known: LockRequest, wait_ms: int, *, stays: bool) -> Standing:
-        """Its whole lease, should it be granted meanwhile. Raises DeadlockVictim."""
+        """Wait and renew, so that a grant starts with its whole lease. Raises DeadlockVictim."""
         if known.is_waiting and stays and wait_ms <= 0:
             return known
         is_heard = known.is_waiting and await self._hears(waiter, wait_ms)
@@ -95,7 +96,7 @@ class LockLeases:
         return answer
 
     async def _hears(self, waiter: LockWaiter, wait_ms: int, *, look_at_once: bool = False) -> bool:
-        """Whether it is in line no more. Raises LockTimeout, DeadlockVictim."""
+        """Whether it left the wait queue in time. Raises LockTimeout, DeadlockVictim."""
         if wait_ms <= 0:
             return False
         try:
@@ -106,7 +107,7 @@ class LockLeases:
         return True
 
     async def renew(self, namespace: str, ids: Sequence[str]) -> list[Standing]:
-        """Renew the leases of grants and of places in the queue; None for those that are gone."""
+        """Renew the leases of grants and of waiters; None for those that are gone."""
         standing = dict(zip(ids, await self._store.renew(namespace, ids), strict=True))
         others = [request_id for request_id, grant in standing.items() if grant is None]
         if others:
@@ -114,7 +115,7 @@ class LockLeases:
         return [standing[request_id] for request_id in ids]
 
     async def renew_in_line(self, namespace: str, ids: Sequence[str], *, wait_ms: int) -> list[Standing]:
-        """The same; where all of them wait in line, it waits for so long with them, until one does not any more."""
+        """Renew; if all of them wait, first wait up to `wait_ms` until one of them no longer does."""
         standing = await self.renew(namespace, ids)
         in_line = [one for one in standing if one is not None and one.is_waiting]
         if wait_ms <= 0 or len(in_line) < len(ids):
@@ -131,7 +132,7 @@ class LockLeases:
         return await self.renew(namespace, ids)
 
     async def upgrade(self, grant: LockRequest, resource: str, *, wait_ms: int) -> LockRequest:
-        """From reading to writing, before all others who wait. Raises LockTimeout, LockLost, UpgradeDeadlock."""
+        """Make a shared lock exclusive, ahead of all waiters. Raises LockTimeout, LockLost, UpgradeDeadlock."""
         upgrade_id = os.urandom(16).hex()
         answer = await self._store.upgrade(
             grant.namespace, grant.id, resource, upgrade_id=upgrade_id, wait_ms=max(wait_ms, 0)
@@ -151,7 +152,7 @@ class LockLeases:
         return answer
 
 
-# What is said about locks. The id of a request is known to who asked for it, and goes in bodies alone.
+# Requests. A request ID is known only to its owner, and is sent only in bodies.
 
 
 LONGEST_WAIT_S = 30
@@ -185,7 +186,7 @@ class AcquireLocks(Form):
     locks: Annotated[list[LockName | LockSpec], Meta(min_length=1, max_length=MAX_LOCK_SPECS)]
     id: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{16,100}$")] | None = None  # random; asking again changes nothing
     owner: Annotated[LockName, Meta(min_length=1)] | None = None  # one program of several that share an account
-    # Of requests of one program that belong together, so that rings are found.
+    # Groups requests of one program, so that deadlocks are detected.
     scope: Annotated[LockName, Meta(min_length=1)] | None = None
     namespace: Namespace = DEFAULT_NAMESPACE
     priority: Annotated[int, Meta(ge=0, le=9)] = DEFAULT_PRIORITY
@@ -274,7 +275,7 @@ def _wishes(items: Sequence[LockItem]) -> list[LockSpec]:
 
 
 def _owner(request: RequestContext, name: str | None) -> str:
-    """Who holds it: the account, or one of its programs. On a local store any name will do."""
+    """Return the lock owner: the account, or one of its programs. On a local store any name is allowed."""
     if request.caller is None:
         return name or request.actor
     account = request.caller.user.id
@@ -284,7 +285,7 @@ def _owner(request: RequestContext, name: str | None) -> str:
 
 
 def _own_prefix(request: RequestContext) -> str:
-    """What ids of the caller's requests begin with. Accounts have no colon."""
+    """Return the prefix of the caller's request IDs. Account names contain no colon."""
     return "" if request.caller is None else f"{request.caller.user.id}:"
 
 
@@ -323,7 +324,7 @@ async def release_locks(services: Services, request: RequestContext, body: Relea
 
 
 def _own(request: RequestContext, ids: Sequence[str]) -> list[str]:
-    """Those that may be the caller's, each once; the others are not looked for."""
+    """Return the IDs that can belong to the caller, without duplicates; the others are not looked up."""
     prefix = _own_prefix(request)
     return [each for each in dict.fromkeys(ids) if each.startswith(prefix) and is_lock_name(each)]
 
@@ -346,7 +347,7 @@ async def downgrade_lock(services: Services, request: RequestContext, body: Down
 
 
 async def _held(services: Services, request: RequestContext, body: OneLock) -> LockRequest:
-    """Raises LockLost, in the same words for what is somebody else's."""
+    """Return the caller's lock. Raises LockLost, with the same message if it belongs to another account."""
     check_namespace(body.namespace)
     found = await services.stores.locks.look(body.namespace, own) if (own := _own(request, [body.id])) else [None]
     steady = services.stores.clock.steady()

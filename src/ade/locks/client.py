@@ -1,4 +1,4 @@
-"""The lock client of a program that has the store itself: locks are acquired, waited for, renewed, and released."""
+"""The lock client with direct store access: acquire, wait, detect deadlocks, renew, and release."""
 
 import asyncio
 import random
@@ -27,24 +27,25 @@ from ade.settings.runtime import RuntimeSettings, RuntimeSettingsCache
 from ade.stores.ports import Stores
 from ade.stores.resource_ports import LockQuery, LockStore, LockUpdates
 
-# Looks for rings of waiters, twice before anything is done about one: a book is read while others write in it.
+# Deadlock detection. A cycle must be seen twice before it is resolved, because the table is read while others write.
 
 
-MOST_REQUESTS = 10_000  # of a namespace that are looked at
+MOST_REQUESTS = 10_000  # read per namespace
 log = Log("ade.locks")
 
 
 class DeadlockDetector:
-    """For one namespace. `look` is called now and then while requests wait in it."""
+    """Detects deadlocks in one namespace. Call `look` periodically while requests wait in it."""
 
     def __init__(self, store: LockStore, namespace: str) -> None:
         self._store = store
         self._namespace = namespace
-        self._suspected: dict[str, frozenset[tuple[str, str]]] = {}  # scope -> the ring it was in at the last look
+        self._suspected: dict[str, frozenset[tuple[str, str]]] = {}  # scope -> the cycle it was in at the last look
 
     async def look(self, scopes: Iterable[str]) -> bool:
-        """Open rings that were there at the last look too; True if some are seen for the first time, or were opened and
-        others may be behind them: look again soon."""
+        """Resolve cycles that were also there at the last look. Returns True if new cycles were seen, or if resolving
+        one may have exposed others: look again soon.
+        """
         requests = {
             one.id: one for one in await self._store.find(LockQuery(namespace=self._namespace, limit=MOST_REQUESTS))
         }
@@ -52,7 +53,7 @@ class DeadlockDetector:
         suspected, opened = dict[str, frozenset[tuple[str, str]]](), set[str]()
         for scope in scopes:
             ring = waits.ring_of(scope)
-            if ring is None or not opened.isdisjoint(edge.scope for edge in ring):  # who was in an opened one has moved
+            if ring is None or not opened.isdisjoint(edge.scope for edge in ring):  # resolved scopes have moved
                 continue
             seen = frozenset((edge.waiter, edge.blocker) for edge in ring)
             if self._suspected.get(scope) == seen:
@@ -69,27 +70,29 @@ class DeadlockDetector:
         await self._store.cure(self._namespace, cure, scopes)
 
 
-# The waiters of one event loop: one job polls for all of them, and detects deadlocks among them.
+# The waiters of one event loop: one asyncio task polls for all of them and detects deadlocks among them.
 
 
-_LOOK_S = 1.0  # at the latest: the wake-up may have been lost, or the holder may have died
+_LOOK_S = 1.0  # the maximum poll interval: a wake-up can be lost, or the holder can die
 _BEAT_S = 5.0
 _FIRST_RING_S, _RING_S, _CONFIRM_S = 1.0, 5.0, 0.25
 _MOST_BURIED = 100
 
 
 class LockWaiter:
-    """A request on its way into a line, or in it."""
+    """A request that is about to be queued, or is waiting."""
 
     def __init__(self, request: LockRequest, now: float) -> None:
         self.request = request
         self.answer: asyncio.Future[LockRequest] = asyncio.get_running_loop().create_future()
         self.is_in_line = False
         self.ring_at = now + _FIRST_RING_S
-        self.waited_at = now  # it was not granted before this moment: then a call began that found it waiting
+        self.waited_at = now  # not granted before this time: a call that began then found it waiting
 
 
 class LockWaiters:
+    """The waiting lock requests of one event loop."""
+
     def __init__(
         self,
         store: LockStore,
@@ -108,11 +111,11 @@ class LockWaiters:
         self._waiting: dict[str, LockWaiter] = {}
         self._watches: dict[str, DeadlockDetector] = {}
         self._job: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()  # something has happened, it is not known to which
+        self._news = asyncio.Event()  # a notification arrived that does not name a request
         self._beat_at = self._look_at = 0.0
 
     def expect(self, request: LockRequest, asked_at: float | None = None) -> LockWaiter:
-        """Before it is asked for: it may be let in before the caller knows that it has to wait."""
+        """Register a request before it is sent: it may be granted before the caller knows that it has to wait."""
         waiter = self._waiting[request.id] = LockWaiter(request, self._time() if asked_at is None else asked_at)
         return waiter
 
@@ -120,9 +123,10 @@ class LockWaiters:
         self._waiting.pop(waiter.request.id, None)
 
     async def wait(self, waiter: LockWaiter, *, look_at_once: bool = False) -> LockRequest:
-        """Until it is granted; an upgrade, until it is in no line any more. Raises LockTimeout, DeadlockVictim.
+        """Wait until it is granted; an upgrade, until it leaves the wait queue. Raises LockTimeout, DeadlockVictim.
 
-        One that was not expected before it was asked for must be looked at, lest it was let in unheard.
+        Set `look_at_once` for a request that was not registered before it was sent: its notification may have been
+        missed.
         """
         if look_at_once:
             self._news.set()
@@ -140,7 +144,7 @@ class LockWaiters:
                 waiter.answer.set_exception(StoreUnavailable("the store was closed while this waited for a lock"))
 
     async def _work(self) -> None:
-        """The store tells which were granted. Now and then all of them are looked at all the same."""
+        """Wait for notifications from the store, and poll all waiters periodically as a fallback."""
         self._beat_at = self._time() + _BEAT_S
         unfollow = self._store.follow(self._hear)
         try:
@@ -200,14 +204,14 @@ class LockWaiters:
                 waiter.answer.set_exception(DeadlockVictim(f"the wait for {resources} was part of a ring", answer.seq))
             elif answer is not None:
                 waiter.answer.set_result(answer)
-            elif waiter.request.upgrades is not None:  # widened, or its share is gone: that is the caller's to find out
+            elif waiter.request.upgrades is not None:  # upgraded, or its shared lock is gone: the caller checks
                 waiter.answer.set_result(waiter.request)
             else:
                 waiter.answer.set_exception(LockTimeout(f"{resources} was locked by others for too long"))
 
     async def _find_rings(self, now: float) -> None:
-        """Once a request has waited for long, for all of its namespace: a ring must be seen twice as it is."""
-        if not await self._finds_rings():  # it may be switched while they wait
+        """Detect deadlocks in namespaces where a request has waited long. A cycle must be seen twice."""
+        if not await self._finds_rings():  # the feature can be disabled at run time
             for waiter in self._waiting.values():
                 waiter.ring_at = max(waiter.ring_at, now + _RING_S)
             return
@@ -219,14 +223,14 @@ class LockWaiters:
                 waiter.ring_at = now + (_CONFIRM_S if is_news else _RING_S)
 
 
-# Cancellation: what a request may have brought is released when its caller waits for it no more.
+# Cancellation: a lock that was granted to a cancelled caller is released.
 
 
 Answer = TypeVar("Answer")
 
 
 class LockCancellation:
-    """For one event loop. `release` releases these requests of a namespace, or takes them out of the queue."""
+    """Releases abandoned requests of one event loop. `release` releases grants or removes waiters of a namespace."""
 
     def __init__(self, release: Callable[[str, Sequence[str]], Awaitable[object]]) -> None:
         self._release = release
@@ -234,20 +238,20 @@ class LockCancellation:
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def or_leave(self, request: LockRequest, waiting: Awaitable[Answer]) -> Answer:
-        """The answer; if it is an error, or the caller is cancelled, what it may have brought is released."""
+        """Return the result; on an error or cancellation, release whatever may have been granted."""
         try:
             return await waiting
-        except (TooManyLocks, LockRateLimited):  # it is not stored, so there is nothing to release
+        except (TooManyLocks, LockRateLimited):  # nothing was stored, so there is nothing to release
             raise
         except BaseException:
             await self.leave(request)
             raise
 
     async def leave(self, request: LockRequest) -> None:
-        """Let go of it, or leave the line."""
+        """Release it, or leave the wait queue."""
         try:
             await self._release(request.namespace, [request.id])
-        except (AdeError, TimeoutError) as error:  # its lease runs out by itself
+        except (AdeError, TimeoutError) as error:  # its lease expires on its own
             log.warning("lock.not_released", request_id=request.id, error=str(error))
         except asyncio.CancelledError:  # the caller is gone, but others wait for the lock
             self.leave_later(request)
@@ -262,11 +266,11 @@ class LockCancellation:
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
 
-_FRESH = 3  # a lease of which at most this part may be over needs no renewal before it is used
+_FRESH = 3  # a lease with at most 1/3 of its time elapsed needs no renewal before use
 
 
 class StoreLockClient:
-    """A LockClient on a store, with what only a store can do. Belongs to one event loop."""
+    """A LockClient with direct store access, plus operations that only a store offers. Belongs to one event loop."""
 
     def __init__(self, stores: Stores, *, limits: LockLimits | None = None, finds_rings: bool = True) -> None:
         self.store = stores.locks
@@ -275,11 +279,11 @@ class StoreLockClient:
         self._runtime = RuntimeSettingsCache(stores)
         self._leases = _Leases(RuntimeSettings())
         self.leaving = LockCancellation(self.store.release)
-        self._finds_rings = finds_rings  # unless the store says otherwise
+        self._finds_rings = finds_rings  # the default, unless overridden in the store
         self.waiting = LockWaiters(self.store, finds_rings=self._looks_for_rings)
 
     async def acquire(self, request: LockRequest, *, wait_ms: int | None, goes_on: Callable[[], bool]) -> Granted:
-        """See LockClient. A store answers or fails at once, so there is nothing to retry."""
+        """See LockClient. A store responds or fails immediately, so there is nothing to retry."""
         request = await self.leased(request)
         waiter = self.waiting.expect(request)
         try:
@@ -296,7 +300,7 @@ class StoreLockClient:
         return answer, waiter.waited_at
 
     def _is_old(self, grant: LockRequest, waiter: LockWaiter) -> bool:
-        """Whether much of the lease may be over: it was granted at some moment since the waiter was last seen."""
+        """Whether much of the lease may have elapsed: it was granted at some time since the last poll."""
         return self._loop.time() - waiter.waited_at > grant.ttl_ms / 1000 / _FRESH
 
     async def _renewed(self, grant: LockRequest) -> Granted:
@@ -307,9 +311,10 @@ class StoreLockClient:
         return renewed, since
 
     async def grant(self, request: LockRequest) -> LockRequest | None:
-        """Granted at once, or None: then it waits in the queue unattended. One that gave way in a ring keeps its age.
+        """Return the grant if immediate; otherwise None, and the request waits unattended. A deadlock victim keeps its
+        age.
 
-        Nothing renews the grant, unless a holder takes it.
+        The grant is not renewed unless a holder takes it.
         """
         request = await self.capped(request)
         answer = await self.store.acquire(request, wait_ms=None, limits=self.limits)
@@ -319,26 +324,26 @@ class StoreLockClient:
         return answer if answer is not None and answer.is_granted else None
 
     async def leased(self, request: LockRequest) -> LockRequest:
-        """With the usual lease if it names none. Raises InvalidLock."""
+        """Return the request with the default lease if it has none. Raises InvalidLock."""
         leases = self._leases_of(self._runtime.fresh() or await self._runtime.current())
         return leased(request, usual_ms=leases.usual_ms, longest_ms=leases.longest_ms)
 
     def _leases_of(self, runtime: RuntimeSettings) -> "_Leases":
-        """For any thread. Computed once for as long as the settings stay the same."""
+        """Thread-safe. Computed once per settings object."""
         leases = self._leases
         if leases.runtime is not runtime:
             leases = self._leases = _Leases(runtime)
         return leases
 
     async def capped(self, request: LockRequest) -> LockRequest:
-        """For a lease that no user has chosen, such as that of a worker: at most as long as the store allows."""
+        """Limit a lease that no user has chosen, such as a worker's, to the maximum of the store."""
         most_ms = self._leases_of(self._runtime.fresh() or await self._runtime.current()).longest_ms
         return structs.replace(request, ttl_ms=most_ms) if request.ttl_ms > most_ms else request
 
     async def renew(
         self, namespace: str, request_ids: Sequence[str], *, within_s: float
     ) -> Sequence[LockRequest | None]:
-        """See LockClient. A store has time-outs of its own."""
+        """See LockClient. A store has its own timeouts."""
         return await self.store.renew(namespace, request_ids)
 
     async def release(self, request: LockRequest) -> None:
@@ -354,8 +359,11 @@ class StoreLockClient:
     async def upgrade(
         self, grant: LockRequest, resource: str, *, upgrade_id: str, wait_ms: int | None
     ) -> tuple[LockRequest | None, float]:
-        """From shared to exclusive, before all who wait. None when the grant ran out meanwhile; one with the mode it
-        had when others read for too long. Raises LockTimeout, LockLost, UpgradeDeadlock."""
+        """Make a shared lock exclusive, ahead of all waiters.
+
+        Returns None if the grant expired meanwhile, and a grant with its old mode if the wait timed out. Raises
+        LockTimeout, LockLost, UpgradeDeadlock.
+        """
         asked_at = self._loop.time()
         waiter = self.waiting.expect(structs.replace(grant, id=upgrade_id, upgrades=grant.id))
         try:
@@ -374,7 +382,7 @@ class StoreLockClient:
         return standing, asked_at
 
     async def downgrade(self, grant: LockRequest, resource: str) -> Granted:
-        """From exclusive to shared, at once. Raises LockLost."""
+        """Make an exclusive lock shared, immediately. Raises LockLost."""
         asked_at = self._loop.time()
         return await self.store.downgrade(grant.namespace, grant.id, resource), asked_at
 
@@ -382,15 +390,15 @@ class StoreLockClient:
         await self.leaving.close()
         await self.waiting.close()
 
-    # for threads that run no event loop
+    # For threads without an event loop
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether it knows the settings in the store; for any thread, which else waits for `refresh` first."""
+        """Whether the settings are loaded. Thread-safe; if false, the thread must wait for `refresh` first."""
         return self._runtime.fresh() is not None
 
     def acquire_blocking(self, request: LockRequest, *, wait_ms: int | None) -> Granted:
-        """Granted, or waiting in the queue; then `wait_in_line` is next. Raises as acquire does."""
+        """Return the grant, or the waiting request to pass to `wait_in_line`. Raises the errors of `acquire`."""
         leases, asked_at = self._leases_of(self._runtime.peek() or RuntimeSettings()), self._loop.time()
         request = leased(request, usual_ms=leases.usual_ms, longest_ms=leases.longest_ms)
         try:
@@ -405,7 +413,7 @@ class StoreLockClient:
         return answer, asked_at
 
     async def wait_in_line(self, request: LockRequest, asked_at: float) -> Granted:
-        """On the event loop, for a request that a thread has made at this moment, and that has to wait."""
+        """Wait, on the event loop, for a request that a thread sent at `asked_at` and that was queued."""
         waiter = self.waiting.expect(request, asked_at)
         try:
             answer = await self.leaving.or_leave(request, self.waiting.wait(waiter, look_at_once=True))
@@ -414,13 +422,13 @@ class StoreLockClient:
         return await self._renewed(answer) if self._is_old(answer, waiter) else (answer, waiter.waited_at)
 
     def renew_blocking(self, namespace: str, request_ids: Sequence[str]) -> Sequence[LockRequest | None]:
-        """For a thread that goes on while this event loop is blocked. Raises StoreError."""
+        """Renew from a thread while this event loop is blocked. Raises StoreError."""
         return self.store.renew_blocking(namespace, request_ids)
 
     def release_blocking(self, request: LockRequest) -> None:
         try:
             self.store.release_blocking(request.namespace, [request.id])
-        except StoreError as error:  # its lease runs out by itself
+        except StoreError as error:  # its lease expires on its own
             log.warning("lock.not_released", request_id=request.id, error=str(error))
 
     async def _looks_for_rings(self) -> bool:
@@ -428,7 +436,7 @@ class StoreLockClient:
 
 
 class _Leases:
-    """How long leases are, as these settings say."""
+    """Default and maximum lease lengths from the settings."""
 
     def __init__(self, runtime: RuntimeSettings) -> None:
         self.runtime = runtime

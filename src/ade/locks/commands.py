@@ -1,4 +1,4 @@
-"""`ade locks`: who holds what, who waits, and what an operator may do about it."""
+"""`ade locks`: inspect, acquire, and release resource locks, and draw the wait-for graph."""
 
 import asyncio
 import math
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ade.cli.session import Session
 
 
-# Who waits for whom, drawn as text and as an SVG picture.
+# The wait-for graph, as text and as an SVG picture.
 
 
 _SIZE, _NODE, _MARGIN = 640, 26, 110
@@ -40,7 +40,7 @@ _STYLE = (
 
 
 def graph_lines(graph: LockGraph) -> list[str]:
-    """One line for each edge, then one for each ring."""
+    """Return one line per edge, then one per cycle."""
     lines = []
     for edge in sorted(graph.edges, key=lambda edge: (edge.scope, not edge.is_hard, edge.blocking_scope)):
         waiter, blocker = graph.requests[edge.waiter], graph.requests[edge.blocker]
@@ -54,7 +54,7 @@ def graph_lines(graph: LockGraph) -> list[str]:
 
 
 def graph_svg(graph: LockGraph) -> str:
-    """Agents on a circle; a dashed arrow means that one only stands behind the other. Rings are red."""
+    """Draw agents on a circle; a dashed arrow means waiting only because of queue order. Cycles are red."""
     scopes = sorted({edge.scope for edge in graph.edges} | {edge.blocking_scope for edge in graph.edges})
     names = {one.scope: one.owner for one in graph.requests.values()}
     places = dict(zip(scopes, _circle(len(scopes)), strict=True))
@@ -85,7 +85,7 @@ def _circle(count: int) -> Iterable[tuple[float, float]]:
 
 
 def _arrow(start: tuple[float, float], end: tuple[float, float], kind: str, label: str) -> str:
-    """From rim to rim, bent a little so that two in opposite directions are seen as two."""
+    """Draw from rim to rim, slightly bent so that opposite arrows do not overlap."""
     (x1, y1), (x2, y2) = start, end
     length = math.hypot(x2 - x1, y2 - y1) or 1.0
     dx, dy = (x2 - x1) / length, (y2 - y1) / length
@@ -254,14 +254,14 @@ def _draw(session: "Session", seen: LockGraph, svg: Path) -> None:
     session.out.note(f"Written to {svg}.")
 
 
-# A command that runs under a lock: in a group of processes of its own, which ends when the lock is lost.
+# A command that runs under a lock: in its own process group, which is terminated when the lock is lost.
 
 
 _GRACE_S = 5.0
 
 
 class HeldLockHandle(Protocol):
-    """A lock of this machine's store, or one that a server lends."""
+    """A lock of the local store, or of a server."""
 
     @property
     def id(self) -> str: ...
@@ -273,7 +273,7 @@ class HeldLockHandle(Protocol):
 
 
 async def run_with_lock(lock: AbstractAsyncContextManager[HeldLockHandle], command: Sequence[str]) -> int:
-    """The exit code of the command. Raises LockLost when it had to be ended because of that."""
+    """Return the exit code of the command. Raises LockLost if the command was terminated because the lock was lost."""
     async with lock as held:
         process = await _start(command, _environment(held))
         try:
@@ -297,12 +297,12 @@ async def _start(command: Sequence[str], environment: Mapping[str, str]) -> "asy
 
 
 def _end_with_parent() -> None:
-    """Should we be killed, nobody renews the lock: what it protects must not go on."""
+    """Kill the command if this process is killed: the lock is then no longer renewed."""
     watch_parent_exit(signal.SIGKILL)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """The whole group: what the command has started holds nothing any more either."""
+    """Terminate the whole process group: child processes of the command no longer hold the lock either."""
     _signal(process.pid, signal.SIGTERM)
     try:
         async with asyncio.timeout(_GRACE_S):

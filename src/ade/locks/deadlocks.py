@@ -1,8 +1,8 @@
-"""Who waits for whom, rings among them, and who gives way.
+"""Deadlock detection: the wait-for graph, its cycles, and how to resolve them.
 
-Two kinds of edges, as in a database: one waits for those who hold what it wants (hard), and for those before it in line
-who want what conflicts (soft). A ring with a soft edge may be opened by changing the order of that line; otherwise one
-of those who wait in the ring gives way.
+As in a database, there are two kinds of edges: a request waits for the holders of what it wants (hard), and for
+conflicting requests ahead of it in the wait queue (soft). A cycle with a soft edge can be resolved by reordering that
+queue. Otherwise one of the waiters in the cycle becomes the victim.
 """
 
 from collections import defaultdict
@@ -31,7 +31,7 @@ Cycle = tuple[Edge, ...]
 
 @dataclass(frozen=True, slots=True)
 class QueueReorder:
-    """Whoever waits only behind another one, goes before it."""
+    """Resolve the deadlock by moving a waiter ahead of another one."""
 
     request_id: str
     before: str
@@ -39,7 +39,7 @@ class QueueReorder:
 
 @dataclass(frozen=True, slots=True)
 class DeadlockVictimChoice:
-    """This wait must fail."""
+    """Resolve the deadlock by failing this waiter."""
 
     request_id: str
 
@@ -48,7 +48,7 @@ Resolution = QueueReorder | DeadlockVictimChoice
 
 
 class WaitGraph:
-    """Who waits for whom among the requests of a namespace."""
+    """The wait-for graph of the requests of a namespace."""
 
     def __init__(self, requests: Iterable[LockRequest]) -> None:
         self._holders: dict[str, list[LockRequest]] = defaultdict(list)
@@ -68,11 +68,11 @@ class WaitGraph:
             self._places |= {(resource, one.id): place for place, one in enumerate(line)}
 
     def scopes(self) -> list[str]:
-        """Those that wait for something."""
+        """Return the scopes that wait."""
         return sorted(self._waiters)
 
     def edges(self) -> list[Edge]:
-        """All of them: many, where many wait in one line."""
+        """Return all edges: quadratic in the length of a wait queue."""
         return [
             edge
             for resource, line in sorted(self._lines.items())
@@ -81,8 +81,9 @@ class WaitGraph:
         ]
 
     def ring_of(self, scope: str) -> Cycle | None:
-        """A shortest ring that this scope is part of. Whoever was met once in a line is not looked at again, so that
-        long lines cost no more than they are long."""
+        """Return a shortest cycle that contains this scope. Each position of a queue is visited once, so the cost is
+        linear in its length.
+        """
         reached: dict[str, Cycle] = {scope: ()}
         frontier, met = [scope], _Visited()
         while frontier:
@@ -103,7 +104,7 @@ class WaitGraph:
                 kind = (resource, waiter.mode_of(resource) is LockMode.EXCLUSIVE)
                 if kind not in met.holders:
                     yield from self._hard(waiter, resource)
-                    if waiter.upgrades is None:  # one that widens its share has passed that over
+                    if waiter.upgrades is None:  # an upgrade skips its own shared lock
                         met.holders.add(kind)
                 yield from self._soft(waiter, resource, met.places.get(kind, 0))
                 met.places[kind] = max(met.places.get(kind, 0), self._places[resource, waiter.id])
@@ -121,19 +122,19 @@ class WaitGraph:
 
 
 class _Visited:
-    """What a search has passed: by resource, and whether it was asked for everybody or for writers alone."""
+    """What a search has visited, by resource and by whether the waiter wanted an exclusive lock."""
 
     def __init__(self) -> None:
         self.holders: set[tuple[str, bool]] = set()
-        self.places: dict[tuple[str, bool], int] = {}  # how far each line was looked at
+        self.places: dict[tuple[str, bool], int] = {}  # how far each wait queue was searched
 
 
 def resolution_of(ring: Cycle, requests: Mapping[str, LockRequest]) -> Resolution:
-    """A change of order if one opens the ring without closing another one, else the one who gives way.
+    """Return a reordering that opens the cycle without closing another one, else the victim.
 
-    Whoever holds nothing does not give way: that would set nothing free, and it would come back to its old place, and
-    the ring with it. It is passed by one who holds something, which makes each such ring one less even where others
-    are left.
+    A waiter that holds nothing is never the victim: aborting it would free nothing, and it would return to its old
+    position and close the cycle again. Instead, a waiter that holds something passes it, which removes one such cycle
+    even if others remain.
     """
     held: dict[str, int] = defaultdict(int)
     for request in requests.values():
@@ -153,8 +154,9 @@ def resolution_of(ring: Cycle, requests: Mapping[str, LockRequest]) -> Resolutio
 
 
 def _ahead(edge: Edge, requests: Mapping[str, LockRequest]) -> list[str]:
-    """The blocker, and some of those before it in line that block too, up to the first: one may have to go past many
-    of them, and should not go past more than twice as many as it must."""
+    """Return the blocker and a sample of the blocking waiters ahead of it, at doubling distances up to the first: a
+    waiter may have to pass many, and should pass at most twice as many as needed.
+    """
     waiter, blocker = requests[edge.waiter], requests[edge.blocker]
     before = [
         one
@@ -169,7 +171,7 @@ def _ahead(edge: Edge, requests: Mapping[str, LockRequest]) -> list[str]:
 
 
 def _opens(waiter: str, blocker: str, ring: Cycle, requests: Mapping[str, LockRequest]) -> bool:
-    """Whether no ring is left around those of this ring when the waiter goes before the blocker."""
+    """Whether none of the scopes in the cycle is in a cycle after the waiter moves ahead of the blocker."""
     moved = requests[waiter]
     first = structs.replace(moved, rank=requests[blocker].rank - 0.5)
     waits = WaitGraph(first if one.id == moved.id else one for one in requests.values())
@@ -177,6 +179,7 @@ def _opens(waiter: str, blocker: str, ring: Cycle, requests: Mapping[str, LockRe
 
 
 def is_against(waiter: LockRequest, other: LockRequest, resource: str) -> bool:
+    """Whether the other request blocks the waiter on this resource."""
     if other.id in (waiter.id, waiter.upgrades):
         return False
     wanted, taken = waiter.mode_of(resource), other.mode_of(resource)
@@ -184,16 +187,18 @@ def is_against(waiter: LockRequest, other: LockRequest, resource: str) -> bool:
 
 
 def edge_of(waiter: LockRequest, blocker: LockRequest, resource: str, is_hard: bool) -> Edge:
+    """Create the edge from a waiter to its blocker."""
     return Edge(waiter.id, blocker.id, waiter.scope, blocker.scope, resource, is_hard)
 
 
-# Who waits for whom as it is shown: every way is in it, but no short cuts, so that long lines stay readable.
+# The displayed graph keeps reachability but omits transitive edges, so that long wait queues stay readable.
 
 
 def nearest_edges(requests: Iterable[LockRequest]) -> list[Edge]:
-    """Of each waiter: those before it up to the next writer, who waits for everybody before himself; else the holders.
+    """Return, for each waiter, the edges to those ahead of it up to the nearest writer, which waits for all before it;
+    else to the holders.
 
-    So there are as many edges as requests, and not its square.
+    So the number of edges is linear in the number of requests, not quadratic.
     """
     holders, lines = defaultdict[str, list[LockRequest]](list), defaultdict[str, list[LockRequest]](list)
     for request in requests:
@@ -210,8 +215,8 @@ def nearest_edges(requests: Iterable[LockRequest]) -> list[Edge]:
 
 
 def _edges_of(resource: str, line: list[LockRequest], holders: list[LockRequest]) -> Iterator[Edge]:
-    writer: LockRequest | None = None  # the last one that was passed
-    readers: list[LockRequest] = []  # those after it
+    writer: LockRequest | None = None  # the last writer passed
+    readers: list[LockRequest] = []  # readers after that writer
     for waiter in line:
         is_writer = waiter.mode_of(resource) is LockMode.EXCLUSIVE
         if writer is None:
@@ -226,7 +231,7 @@ def _edges_of(resource: str, line: list[LockRequest], holders: list[LockRequest]
 
 
 def scopes_in_cycles(edges: Iterable[Edge]) -> list[str]:
-    """Those that may be part of a ring: they wait, and somebody waits for them, also when all others are left out."""
+    """Return scopes that may be in a cycle: repeatedly drop scopes that wait for none or that none waits for."""
     waits_for, waited_for = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
     for edge in edges:
         waits_for[edge.scope].add(edge.blocking_scope)

@@ -1,4 +1,4 @@
-"""The lock holder: what one event loop holds is renewed until it is released, and known to be lost when that fails."""
+"""The lock holder: renews the locks of one event loop until they are released, and detects when one is lost."""
 
 import asyncio
 import threading
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from ade.locks.client import StoreLockClient
 
 
-# A lock that is held. It knows by its own clock when it can no longer be sure of that, whatever the store says.
+# A held lock. It uses the local clock to decide when it is no longer certain to be held, whatever the store reports.
 
 
-Granted = tuple[LockRequest, float]  # a grant, and when on the event loop's clock its lease began, or earlier
+Granted = tuple[LockRequest, float]  # a grant, and the event loop time at or before which its lease began
 _MARGIN, _LONGEST_MARGIN_S = 0.1, 1.0
 
 
 def certain_for(ttl_ms: int) -> float:
-    """Seconds after the start of a call that granted or renewed a lease in which it surely holds."""
+    """Return how many seconds after the start of a granting or renewing call the lease is certain to hold."""
     ttl_s = ttl_ms / 1000
     return ttl_s - max(ttl_s * _MARGIN, min(_LONGEST_MARGIN_S, ttl_s / 4))
 
 
 class Interruption:
-    """Cancels the block that relies on a lock when the lock is lost. For the task that runs it, if there is one."""
+    """Cancels the block that relies on a lock when the lock is lost, via the asyncio task that runs it, if any."""
 
     def __init__(self, task: "asyncio.Task[Any] | None") -> None:
         self._task = task
@@ -43,18 +43,18 @@ class Interruption:
             self._task.cancel()
 
     def leave(self) -> None:
-        """The block is over: it is not cancelled any more."""
+        """Disarm: the block has ended and must no longer be cancelled."""
         self._is_left = True
 
     def was_cause(self, kind: type[BaseException] | None) -> bool:
-        """Whether the block was cancelled because of the lock, and for nothing else. Ask once."""
+        """Whether the block was cancelled only because of the lock. Call it once."""
         if not self._has_come or self._task is None:
             return False
         return self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError
 
 
 class HeldLock:
-    """Granted. Use it from the event loop that asked for it; `check` and the tokens from any thread."""
+    """A granted lock. Use it from its event loop; `check` and `token` can be called from any thread."""
 
     def __init__(
         self, grant: LockRequest, asked_at: float, loop: asyncio.AbstractEventLoop, *, is_told: bool = True
@@ -64,7 +64,7 @@ class HeldLock:
         self._why_lost: str | None = None
         self._on_lost: list[Callable[[], object]] = []
         self._until = 0.0
-        self._is_told = is_told  # whether an alarm calls back when it is lost; else its user looks at `is_lost`
+        self._is_told = is_told  # whether a timer calls back when it is lost; otherwise its user polls `is_lost`
         self._alarm: asyncio.TimerHandle | None = None
         self.extend(grant, asked_at)
 
@@ -77,7 +77,7 @@ class HeldLock:
         return self._why_lost is not None or self.loop.time() >= self._until
 
     def check(self) -> None:
-        """Raise LockLost unless the lock is surely held at this moment, by its own clock."""
+        """Raise LockLost unless the lock is certainly held now, by the local clock."""
         if self.is_lost:
             raise LockLost(
                 f"the lock on {', '.join(self.grant.resources)} is not held any more:"
@@ -85,7 +85,7 @@ class HeldLock:
             )
 
     def token(self, resource: str | None = None) -> int:
-        """The fencing token to give to the resource with every write: it refuses one that is lower than it has seen."""
+        """Return the fencing token to send with every write: the resource rejects tokens lower than one it has seen."""
         self.check()
         items = {item.resource: item.token for item in self.grant.items}
         if resource is None and len(items) == 1:
@@ -96,13 +96,13 @@ class HeldLock:
         return self.grant.mode_of(resource)
 
     def when_lost(self, tell: Callable[[], object]) -> None:
-        """Called on the event loop, once, as soon as the lock is lost."""
+        """Register a callback that runs once, on the event loop, as soon as the lock is lost."""
         self._on_lost.append(tell)
 
-    # for its holder
+    # For the lock holder
 
     def extend(self, grant: LockRequest, asked_at: float) -> None:
-        """It was granted or renewed by a call that began at this moment."""
+        """Extend the lease after a grant or renewal by a call that began at `asked_at`."""
         if self._why_lost is not None:
             return
         self.grant = grant
@@ -111,14 +111,14 @@ class HeldLock:
             self._alarm = self.loop.call_at(self._until, self._look)
 
     def extend_from_thread(self, grant: LockRequest, asked_at: float) -> None:
-        """The same by another thread: its own loop may be blocked. The alarm looks at the time when it goes off."""
+        """Extend the lease from another thread: the event loop may be blocked. The timer rechecks when it fires."""
         if self._why_lost is None:
             self.grant = grant
             self._until = max(self._until, asked_at + certain_for(grant.ttl_ms))
 
     @property
     def is_late(self) -> bool:
-        """Whether it should have been renewed some time ago."""
+        """Whether a renewal is overdue."""
         return self.loop.time() > self._until - certain_for(self.grant.ttl_ms) / 2
 
     def _look(self) -> None:
@@ -129,6 +129,7 @@ class HeldLock:
             self._alarm = self.loop.call_at(self._until, self._look)
 
     def lose(self, why: str) -> None:
+        """Mark the lock as lost and run the callbacks."""
         if self._why_lost is None:
             self._why_lost = why
             self.forget()
@@ -136,7 +137,7 @@ class HeldLock:
                 tell()
 
     def forget(self) -> None:
-        """Cancel the alarm: its loss is of no concern any more."""
+        """Cancel the timer: losing the lock no longer matters."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -149,10 +150,10 @@ log = Log("ade.locks")
 
 
 class LockClient(Protocol):
-    """Where locks come from: StoreLockClient, or HttpLockClient. Belongs to one event loop."""
+    """The source of locks: StoreLockClient or HttpLockClient. Belongs to one event loop."""
 
     async def acquire(self, request: LockRequest, *, wait_ms: int | None, goes_on: Callable[[], bool]) -> Granted:
-        """Wait until it is granted. A client that retries does so only while the caller `goes_on`.
+        """Wait until it is granted. A client retries only while `goes_on` returns true.
 
         Raises LockTimeout, DeadlockVictim, TooManyLocks, LockRateLimited, InvalidLock.
         """
@@ -160,20 +161,20 @@ class LockClient(Protocol):
     async def renew(
         self, namespace: str, request_ids: Sequence[str], *, within_s: float
     ) -> Sequence[LockRequest | None]:
-        """Extend the leases of grants; None for those that are gone. Raises AdeError, TimeoutError."""
+        """Renew the leases of grants; None for those that are gone. Raises AdeError, TimeoutError."""
 
     async def release(self, request: LockRequest) -> None:
-        """Release a grant, or leave the wait queue. A failure is logged: the lease runs out by itself."""
+        """Release a grant, or leave the wait queue. A failure is logged; the lease then expires on its own."""
 
     @property
     def heartbeat_s(self) -> float:
-        """The longest time between two renewals, however long the leases are."""
+        """The longest time between two renewals, regardless of lease length."""
 
     async def refresh(self) -> None:
-        """Read settings again that may have changed; called after each round of renewals. Raises AdeError."""
+        """Reload settings that may have changed; called after each round of renewals. Raises AdeError."""
 
     async def close(self) -> None:
-        """Nothing waits any more, and pending releases are done."""
+        """Fail all waiters and finish pending releases."""
 
 
 ClientT = TypeVar("ClientT", bound=LockClient)
@@ -184,7 +185,10 @@ def _always() -> bool:
 
 
 class LockHolder(Generic[ClientT]):
-    """Belongs to one event loop. Methods whose `self` is typed need a client that has the store itself."""
+    """Acquires, renews, and releases the locks of one event loop.
+
+    Methods with a typed `self` need a client with direct store access.
+    """
 
     def __init__(self, client: ClientT) -> None:
         self.client = client
@@ -207,26 +211,26 @@ class LockHolder(Generic[ClientT]):
         return held
 
     async def release(self, held: HeldLock) -> None:
-        """Release it. One that is lost already is of no concern any more."""
+        """Release it. A lock that is already lost needs no more care."""
         self._renewals.remove(held)
         await self.client.release(held.grant)
 
     async def leave(self, request: LockRequest) -> None:
-        """Release it, whether it is held here, waits in the queue, or is gone."""
+        """Release it, whether it is held here, waiting, or gone."""
         held = self._renewals.held.get(request.id)
         if held is not None:
             self._renewals.remove(held)
         await self.client.release(request)
 
     async def close(self) -> None:
-        """Release everything. Whatever still waits fails."""
+        """Release everything. Pending waits fail."""
         await self.client.close()
         await self._renewals.close()
         for held in list(self._renewals.held.values()):
             await self.release(held)
 
     async def take(self: "LockHolder[StoreLockClient]", request: LockRequest) -> HeldLock | None:
-        """Granted at once, and held from now on; or None: then it waits in the queue unattended."""
+        """Return the lock if granted immediately; otherwise None, and the request waits unattended."""
         asked_at = self._loop.time()
         grant = await self.client.grant(request)
         return None if grant is None else self._hold(grant, asked_at)
@@ -234,7 +238,7 @@ class LockHolder(Generic[ClientT]):
     async def upgrade(
         self: "LockHolder[StoreLockClient]", held: HeldLock, resource: str, *, upgrade_id: str, wait_ms: int | None
     ) -> None:
-        """From shared to exclusive, before all who wait. Raises LockTimeout, LockLost, UpgradeDeadlock."""
+        """Make a shared lock exclusive, ahead of all waiters. Raises LockTimeout, LockLost, UpgradeDeadlock."""
         self._check_is_here(held)
         held.check()
         grant, since = await self.client.upgrade(held.grant, resource, upgrade_id=upgrade_id, wait_ms=wait_ms)
@@ -246,7 +250,7 @@ class LockHolder(Generic[ClientT]):
         held.extend(grant, since)
 
     async def downgrade(self: "LockHolder[StoreLockClient]", held: HeldLock, resource: str) -> None:
-        """From exclusive to shared, at once. Raises LockLost."""
+        """Make an exclusive lock shared, immediately. Raises LockLost."""
         self._check_is_here(held)
         held.check()
         held.extend(*await self.client.downgrade(held.grant, resource))
@@ -255,12 +259,12 @@ class LockHolder(Generic[ClientT]):
         if held.loop is not self._loop:
             raise InvalidLock("a lock of a task is widened or narrowed by naming it so; it is the worker's here")
 
-    # for threads that run no event loop
+    # For threads without an event loop
 
     def acquire_blocking(
         self: "LockHolder[StoreLockClient]", request: LockRequest, *, wait_ms: int | None
     ) -> HeldLock | LockRequest:
-        """Held, or how it waits in the queue; then `wait_in_line` is next. Raises as acquire does."""
+        """Return the held lock, or the waiting request to pass to `wait_in_line`. Raises the errors of `acquire`."""
         answer, asked_at = self.client.acquire_blocking(request, wait_ms=wait_ms)
         if not answer.is_granted:
             return answer
@@ -269,7 +273,7 @@ class LockHolder(Generic[ClientT]):
         return held
 
     async def wait_in_line(self: "LockHolder[StoreLockClient]", request: LockRequest, asked_at: float) -> HeldLock:
-        """On the event loop, for a request that a thread has made at this moment, and that has to wait."""
+        """Wait, on the event loop, for a request that a thread sent at `asked_at` and that was queued."""
         return self._hold(*await self.client.wait_in_line(request, asked_at))
 
     def release_blocking(self: "LockHolder[StoreLockClient]", held: HeldLock) -> None:
@@ -277,7 +281,7 @@ class LockHolder(Generic[ClientT]):
         self.client.release_blocking(held.grant)
 
     def renew_late(self: "LockHolder[StoreLockClient]") -> None:
-        """By another thread while this event loop is blocked: what should have been renewed. Raises StoreError."""
+        """Renew overdue locks from another thread while this event loop is blocked. Raises StoreError."""
         late = [held for held in list(self._renewals.held.values()) if held.is_late and not held.is_lost]
         by_id = {held.id: held for held in late}
         for namespace, ids in by_namespace(held.grant for held in late).items():
@@ -290,13 +294,13 @@ class LockHolder(Generic[ClientT]):
 
 
 class Renewals:
-    """One job renews everything its holder has: each lease three times in its length, and at every heartbeat."""
+    """One asyncio task renews all locks of a holder: three times per lease, and at every heartbeat."""
 
     def __init__(self, client: LockClient) -> None:
         self._client = client
         self._loop = asyncio.get_running_loop()
         self._job: asyncio.Task[None] | None = None
-        self._hurry = asyncio.Event()  # one with a shorter lease than all others was added
+        self._hurry = asyncio.Event()  # a lock with a shorter lease than all others was added
         self._shortest_ms = 0
         self.held: dict[str, HeldLock] = {}
 
@@ -312,7 +316,7 @@ class Renewals:
             self._hurry.set()
 
     def add_from_thread(self, held: HeldLock) -> None:
-        """The same by another thread. Usually the job is there, and has nothing to do for a while."""
+        """Like `add`, from another thread. Usually the asyncio task is already running and needs no wake-up."""
         self.held[held.id] = held
         job = self._job
         if job is None or job.done() or held.grant.ttl_ms < self._shortest_ms:
@@ -328,7 +332,7 @@ class Renewals:
             await asyncio.gather(self._job, return_exceptions=True)
 
     async def _work(self) -> None:
-        """Locks come and go while this sleeps, and usually need nothing from it."""
+        """Renew all locks periodically. Most locks are acquired and released between two rounds."""
         began, is_well = self._loop.time(), True
         while True:
             self._hurry.clear()
@@ -339,7 +343,7 @@ class Renewals:
                 await either(self._hurry, pause)
                 continue
             if not self.held:
-                self._job = None  # first: a thread that adds one now finds no job at work
+                self._job = None  # first, so that a thread that adds a lock now starts a new job
                 if not self.held:
                     return
                 self._job = asyncio.current_task()
@@ -350,7 +354,7 @@ class Renewals:
                 await self._client.refresh()
 
     async def _renew(self, namespace: str, ids: Sequence[str], within_s: float) -> bool:
-        """Whether there was an answer. Without one, every lock has an alarm of its own."""
+        """Whether the renewal got a response. Without one, every lock still has its own timer."""
         asked_at = self._loop.time()
         try:
             standing = await self._client.renew(namespace, ids, within_s=within_s)
@@ -367,20 +371,23 @@ class Renewals:
         return True
 
 
-# What runs in one go, such as a run of a task: what it holds, it may ask for again, and it never waits for itself.
+# Lock scopes: the unit that holds and waits, such as a run. It can lock what it holds again, and never waits for
+# itself.
 
 
-Place = asyncio.Task[object] | int  # a task of an event loop, or a thread
+Place = asyncio.Task[object] | int  # an asyncio task, or a thread ID
 
 
 class LockScope:
+    """The locks held by one asyncio task or thread."""
+
     def __init__(self, at: Place | None, scope_id: str) -> None:
         self.id = scope_id
         self.at = at
         self.held: list[HeldLock] = []
 
     def covering(self, namespace: str, specs: Iterable[LockSpec]) -> HeldLock | None:
-        """A lock held here that has all of this: the exclusive one includes the share."""
+        """Return a lock held in this scope that covers all the specs; an exclusive lock includes the shared one."""
         for held in self.held:
             if held.grant.namespace == namespace and covers(held.grant.items, specs):
                 return held
@@ -391,12 +398,12 @@ current: ContextVar[LockScope | None] = ContextVar("ade_lock_scope", default=Non
 
 
 def scope_at(at: Place | None) -> LockScope | None:
-    """The scope of this very place: one that was inherited from another place is not its own."""
+    """Return the scope of exactly this task or thread; a scope inherited from another one does not count."""
     known = current.get()
     return known if known is not None and known.at == at else None
 
 
-# For what is protected by a lock: a sink that takes no write from who has lost it, however late the write comes.
+# For resources protected by a lock: reject writes from a client that has lost the lock, however late they arrive.
 
 
 class Fence:

@@ -1,4 +1,4 @@
-"""Locks over HTTP: the lock client of programs that have a server instead of the store, and a lock for a block."""
+"""Locks over HTTP: the lock client of programs that use a server instead of the store, and a lock context manager."""
 
 import asyncio
 import os
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from ade.client.client import Client
     from ade.locks.views import RequestView
 
-TURN_S = 10.0  # of waiting for one answer; a place in the queue that is not asked for is given away after 15
+TURN_S = 10.0  # of waiting for one response; the server drops a waiter that is not polled for 15 s
 _HEARTBEAT_S = 10.0
 _RELEASE_S = 10.0
-_FRESH = 3  # a lease of which at most this part may be over needs no renewal before it is used
-_MOST_IDS = 100  # in one request
-_BREAKS = 6  # in a row, about six seconds
+_FRESH = 3  # a lease with at most 1/3 of its time elapsed needs no renewal before use
+_MOST_IDS = 100  # per request
+_BREAKS = 6  # consecutive failures, about six seconds
 _UNAVAILABLE = 503
-_NOT_WAITING = (LockTimeout, DeadlockVictim, TooManyLocks, LockRateLimited)  # the server keeps nothing after these
+_NOT_WAITING = (LockTimeout, DeadlockVictim, TooManyLocks, LockRateLimited)  # the server has stored nothing
 T = TypeVar("T")
 
 
 class Persist(Protocol):
-    """Asks again when the answer was lost, or the server restarts: a place in the queue is kept for longer than that.
+    """Retries when a response was lost or the server restarts: a position in the wait queue survives longer than that.
 
-    `was_reached`: the server has answered about this request before.
+    `was_reached`: the server has already responded about this request.
     """
 
     async def __call__(
@@ -63,7 +63,7 @@ class Persist(Protocol):
 async def persist_briefly(
     ask: Callable[[], Awaitable[T]], *, request: LockRequest, goes_on: Callable[[], bool], was_reached: bool
 ) -> T:
-    """For some seconds. A server that was never reached fails at once."""
+    """Retry for some seconds. A server that was never reached fails immediately."""
     for times in range(_BREAKS):
         try:
             return await ask()
@@ -79,9 +79,9 @@ async def persist_briefly(
 
 
 class HttpLockClient:
-    """A LockClient of a server. A wait is spent in turns, since a server answers each request after a while.
+    """A LockClient of a server. It waits by long polling, since a server responds to each request after a while.
 
-    `renewing` makes the renewals, where these have a connection of their own. Belongs to one event loop.
+    `renewing` sends the renewals, if these use their own connection. Belongs to one event loop.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class HttpLockClient:
         self._loop = asyncio.get_running_loop()
         self._leaving = LockCancellation(self._release)
         self.heartbeat_s = _HEARTBEAT_S
-        self.account = ""  # of the token, if known: the server begins the ids of requests with it
+        self.account = ""  # of the token, if known: the server prefixes request IDs with it
 
     async def acquire(self, request: LockRequest, *, wait_ms: int | None, goes_on: Callable[[], bool]) -> Granted:
-        """See LockClient. The grant has another id than the request: the account comes first."""
+        """See LockClient. The grant has a different ID than the request: the server prefixes the account."""
         until = None if wait_ms is None else self._loop.time() + wait_ms / 1000
         persist = partial(self._persist, request=request, goes_on=goes_on)
         asked_at = self._loop.time()
@@ -117,7 +117,7 @@ class HttpLockClient:
                     raise LockTimeout(f"{', '.join(request.resources)} is locked by somebody else")
                 asked_at = self._loop.time()
                 standing = await persist(lambda: self._renew_one(sent, self._turn(until)), was_reached=True)
-            if self._loop.time() - asked_at > standing.ttl_ms / 1000 / _FRESH:  # it was granted somewhen in that time
+            if self._loop.time() - asked_at > standing.ttl_ms / 1000 / _FRESH:  # granted some time ago, in that poll
                 asked_at = self._loop.time()
                 standing = await persist(lambda: self._renew_one(sent, 0.0), was_reached=True)
         except _NOT_WAITING:
@@ -128,8 +128,8 @@ class HttpLockClient:
         return grant_of(standing), asked_at
 
     async def _cancel(self, sent: LockRequest, *, at_once: bool) -> None:
-        """A cancelled caller is not kept waiting, least of all for a server that does not answer."""
-        if not sent.id:  # the server has not told, and lets it go when the connection ends
+        """Release a request without making a cancelled caller wait for the server."""
+        if not sent.id:  # no response yet; the server drops the request when the connection closes
             return
         if at_once:
             await self._leaving.leave(sent)
@@ -139,7 +139,7 @@ class HttpLockClient:
     async def _ask(self, request: LockRequest, wait: float, *, stay: bool) -> "RequestView":
         return await self._client.acquire_locks(
             locks=[LockSpec(item.resource, item.mode) for item in request.items],
-            id=request.id,  # asked for twice, it is the same request
+            id=request.id,  # the ID makes the request idempotent
             owner=request.owner or None,
             scope=request.scope or None,
             namespace=request.namespace,
@@ -151,7 +151,7 @@ class HttpLockClient:
         )
 
     def _turn(self, until: float | None) -> float:
-        """How long to wait for one answer."""
+        """Return how long to wait for one response."""
         left = self._turn_s if until is None else until - self._loop.time()
         return min(max(left, 0.0), self._turn_s)
 
@@ -162,14 +162,14 @@ class HttpLockClient:
     async def renew(
         self, namespace: str, request_ids: Sequence[str], *, within_s: float
     ) -> Sequence[LockRequest | None]:
-        """See LockClient. A server that does not answer in time is asked again before that costs a lock."""
+        """See LockClient. A timeout leaves time to retry before a lock is lost."""
         standing = dict[str, LockRequest]()
         async with asyncio.timeout(within_s):
             for start in range(0, len(request_ids), _MOST_IDS):
                 some = list(request_ids[start : start + _MOST_IDS])
                 try:
                     answer = await self._renewing.renew_locks(ids=some, namespace=namespace)
-                except LockLost:  # all of these
+                except LockLost:  # all of these are gone
                     continue
                 standing |= {view.id: grant_of(view) for view in answer.renewed}
         return [standing.get(each) for each in request_ids]
@@ -182,14 +182,14 @@ class HttpLockClient:
             await self._client.release_locks(ids=list(request_ids), namespace=namespace)
 
     async def refresh(self) -> None:
-        """The settings of the server are the server's own."""
+        """Do nothing: the server reads its own settings."""
 
     async def close(self) -> None:
         await self._leaving.close()
 
 
 def grant_of(view: "RequestView") -> LockRequest:
-    """The request as its holder knows it."""
+    """Convert the server's view to the request as its holder sees it."""
     return LockRequest(
         id=view.id,
         namespace=view.namespace,
@@ -202,7 +202,7 @@ def grant_of(view: "RequestView") -> LockRequest:
 
 
 class HttpLock:
-    """Acquired by entering it, released by leaving it; use it once. The block ends with LockLost when it is lost."""
+    """Acquired on entry, released on exit; use it once. The block ends with LockLost if the lock is lost."""
 
     _holder: LockHolder[HttpLockClient]
     _held: HeldLock
@@ -222,15 +222,17 @@ class HttpLock:
         ttl: float | None = None,
         purpose: str | None = None,
     ) -> None:
-        """`wait` is the longest time to wait, in seconds; None: as long as it takes. It is spent in turns (TURN_S).
-        The other options are those of `acquire_locks`."""
+        """`wait` is the longest time to wait, in seconds; None means no limit. It is split into polls of TURN_S.
+
+        The other options are those of `acquire_locks`.
+        """
         self._client = client
         self._wait_ms = wait_ms_of(wait)
         self._turn_s = turn_s
         ttl_ms = ttl_ms_of(ttl)
         if ttl_ms is not None:
             check_ttl(ttl_ms)
-        self._request = LockRequest(  # names are for the server to judge
+        self._request = LockRequest(  # the server validates names
             id=os.urandom(16).hex(),
             namespace=namespace,
             owner=owner or "",

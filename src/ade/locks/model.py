@@ -1,4 +1,4 @@
-"""What a lock book holds: requests, each for one resource or for several at once, that wait or are granted."""
+"""Records and limits of resource locks: lock specs, lock requests, their state, and rate limits."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,16 +11,16 @@ from msgspec import Struct
 from ade.common.rate_limit import RateState, next_allowed_ms, possible, take
 from ade.errors import InvalidLock, InvalidTask, LockRateLimited, TooManyLocks
 
-# What is wanted: a resource to read or to write.
+# Lock specs: a resource and the mode in which to lock it.
 
 
 MAX_LOCK_SPECS = 100
-DEFAULT_PRIORITY = 5  # of lock requests and of tasks: 0 goes first, 9 last
+DEFAULT_PRIORITY = 5  # for lock requests and tasks: 0 is first, 9 is last
 _MOST_BYTES = 512
 
 
 class LockMode(StrEnum):
-    __hash__ = str.__hash__  # an Enum's own is a Python function
+    __hash__ = str.__hash__  # faster than Enum.__hash__, which is a Python function
 
     SHARED = auto()
     EXCLUSIVE = auto()
@@ -32,17 +32,17 @@ class LockSpec(Struct, frozen=True):
 
 
 def read(resource: str) -> LockSpec:
-    """Shared: any number of readers at once, but no writer."""
+    """Request a shared lock: any number of concurrent readers, but no writer."""
     return LockSpec(resource, LockMode.SHARED)
 
 
 def write(resource: str) -> LockSpec:
-    """Exclusive: nobody else at all."""
+    """Request an exclusive lock: no other holder."""
     return LockSpec(resource, LockMode.EXCLUSIVE)
 
 
 def lock_specs_of(wanted: Iterable[str | LockSpec]) -> list[LockSpec]:
-    """A bare name is to be written. Raises InvalidLock for what is no name at all."""
+    """Convert names and specs to specs; a bare name means an exclusive lock. Raises InvalidLock for other types."""
     return [_wish(one) for one in wanted]
 
 
@@ -55,7 +55,7 @@ def _wish(one: object) -> LockSpec:
 
 
 def merged(specs: Iterable[LockSpec]) -> tuple[LockSpec, ...]:
-    """Sorted, and each resource once: who wants it both shared and exclusive wants it exclusive. Raises InvalidLock."""
+    """Sort the specs and keep one per resource; exclusive wins over shared. Raises InvalidLock."""
     modes: dict[str, LockMode] = {}
     for spec in specs:
         check_lock_name("resource", spec.resource)
@@ -69,13 +69,13 @@ def merged(specs: Iterable[LockSpec]) -> tuple[LockSpec, ...]:
 
 
 def check_priority(priority: int) -> None:
-    """Raise InvalidTask unless a task, or a lock request, may have this priority."""
+    """Raise InvalidTask unless this is a valid priority of a task or lock request."""
     if type(priority) is not int or not 0 <= priority <= 9:
         raise InvalidTask(f"priority {priority!r} is not valid: use 0 (first) to 9 (last); the default is 5")
 
 
 def check_lock_name(what: str, text: object) -> None:
-    """Names become parts of keys, so they have neither braces nor anything that cannot be printed."""
+    """Raise InvalidLock unless this is a valid name: names are parts of keys, so only printable, without braces."""
     if not isinstance(text, str):
         raise InvalidLock(f"{what} must be text, not {text!r:.120}")
     if not is_lock_name(text):
@@ -86,21 +86,22 @@ def check_lock_name(what: str, text: object) -> None:
 
 @lru_cache(4_096)
 def is_lock_name(text: str) -> bool:
+    """Whether the name is printable, has no braces, and is at most 512 bytes long."""
     is_short = 0 < len(text.encode(errors="replace")) <= _MOST_BYTES
     return is_short and text.isprintable() and not set(text) & {"{", "}"}
 
 
 DEFAULT_NAMESPACE = "default"
-OVERTAKING = 8  # how many places one step of priority is worth: nobody is overtaken more than 9 * 8 times
-FRONT = -1.0  # the rank of those who hold a share and want the whole: nobody else could go before them
+OVERTAKING = 8  # how many positions one step of priority is worth: no request is overtaken more than 9 * 8 times
+FRONT = -1.0  # the rank of an upgrade from shared to exclusive: no other waiter could go before it
 
 
 class LockState(StrEnum):
-    __hash__ = str.__hash__  # an Enum's own is a Python function
+    __hash__ = str.__hash__  # faster than Enum.__hash__, which is a Python function
 
     WAITING = auto()
     GRANTED = auto()
-    VICTIM = auto()  # gave way in a deadlock: in no line any more, kept for a while so that it hears of it
+    VICTIM = auto()  # aborted to end a deadlock: in no wait queue, kept for a while so that the owner can read it
 
 
 class LockItem(Struct, frozen=True, omit_defaults=True):
@@ -123,14 +124,13 @@ class LockRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     purpose: str | None = None
     task_id: str | None = None
     upgrades: str | None = None  # the id of the grant whose share shall become exclusive
-    unattended: bool = False  # nobody polls for it; whoever it is for is fetched when it was let in
-    # state
+    unattended: bool = False  # no client polls for it; its task is requeued when the request is granted
     state: LockState = LockState.WAITING
     seq: int = 0  # age, given by the book
-    rank: float = 0.0  # the place in line, lowest first
+    rank: float = 0.0  # the position in the wait queue, lowest first
     ttl_ms: int = 30_000
     lease_until: int = 0
-    wait_until: int | None = None  # a waiter that is not granted by then is let go
+    wait_until: int | None = None  # a waiter that is not granted by then is removed
     asked_at: int = 0
     granted_at: int | None = None
     heartbeats: int = 0
@@ -149,7 +149,7 @@ class LockRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_called(self) -> bool:
-        """Let in, or told to give way, while nobody was there to hear of it."""
+        """Whether an unattended request was granted or chosen as a deadlock victim."""
         return self.unattended and not self.is_waiting
 
     def stands_at(self, kind: str) -> bool:
@@ -161,26 +161,27 @@ class LockRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def kind_of(resource: str) -> str:
-    """The part of its name before the first colon."""
+    """Return the part of a resource name before the first colon."""
     return resource.partition(":")[0]
 
 
 def rank_of(seq: int, priority: int) -> float:
-    """Fixed once and for all, so that nobody has to move a line: first come first served inside a priority."""
+    """Return the rank: FIFO within a priority. It is fixed at request time, so queues need no reordering."""
     return float(seq + OVERTAKING * priority)
 
 
 def conflict(one: LockMode, other: LockMode) -> bool:
+    """Whether two modes exclude each other."""
     return one is LockMode.EXCLUSIVE or other is LockMode.EXCLUSIVE
 
 
 def place_in_line(request: LockRequest) -> tuple[float, int, str]:
-    """No two are the same: one that takes up its old place may find a rank and seq that another one has too."""
+    """Sort key of a wait queue. The ID makes it unique: a request that reuses an old seq can tie on rank and seq."""
     return (request.rank, request.seq, request.id)
 
 
 def by_namespace(requests: Iterable[LockRequest]) -> dict[str, list[str]]:
-    """The ids of the requests, for calls that are about one namespace."""
+    """Group request IDs by namespace, for calls that concern one namespace."""
     ids = defaultdict[str, list[str]](list)
     for request in requests:
         ids[request.namespace].append(request.id)
@@ -188,17 +189,20 @@ def by_namespace(requests: Iterable[LockRequest]) -> dict[str, list[str]]:
 
 
 def covers(items: Iterable[LockItem], specs: Iterable[LockSpec]) -> bool:
-    """Whether somebody who has these items has all of that: the exclusive lock includes the share."""
+    """Whether a holder of these items already has all the specs; an exclusive lock includes the shared one."""
     modes = {item.resource: item.mode for item in items}
     return all(modes.get(one.resource) in (one.mode, LockMode.EXCLUSIVE) for one in specs)
 
 
-# How much one may ask for: waiters of a resource, requests of an owner, and how often it may ask.
+# Limits: waiters per resource, requests per owner, and the request rate of an owner.
 
 
 @dataclass(frozen=True, slots=True)
 class LockLimits:
-    """An owner may ask `acquires` times in `acquires_per_ms` milliseconds; None: as often as it likes."""
+    """Limits of lock requests.
+
+    An owner can send `acquires` requests in `acquires_per_ms` milliseconds (None: no limit).
+    """
 
     waiters_per_resource: int = 1_000
     requests_per_owner: int = 1_000
@@ -208,9 +212,9 @@ class LockLimits:
 
 @dataclass(frozen=True, slots=True)
 class LockLoad:
-    """What there is already: how many in the longest of the lines and of this owner, and how far its rate is used up.
+    """Current load: the length of the longest wait queue, the owner's requests, and its used rate.
 
-    `full_at` is the moment, in microseconds of steady time, at which all of the rate is free again.
+    `full_at` is the time, in microseconds of steady time, at which the whole rate is available again.
     """
 
     waiting: int = 0
@@ -219,7 +223,7 @@ class LockLoad:
 
 
 def rate_after(crowd: LockLoad, limits: LockLimits, owner: str, steady_ms: int) -> int | None:
-    """`full_at` when the owner has asked once more; None where nothing is limited. Raises LockRateLimited."""
+    """Return `full_at` after one more request of the owner; None without a limit. Raises LockRateLimited."""
     if limits.acquires is None or limits.acquires_per_ms is None:
         return None
     rate = {"count": limits.acquires, "period_ms": limits.acquires_per_ms, "now_ms": steady_ms}
@@ -231,6 +235,7 @@ def rate_after(crowd: LockLoad, limits: LockLimits, owner: str, steady_ms: int) 
 
 
 def asks_too_often(owner: str, retry_after_ms: int) -> LockRateLimited:
+    """Create the error for an owner that exceeds its request rate."""
     return LockRateLimited(
         f"{owner} asks for locks more often than it may; try again after {retry_after_ms} ms",
         retry_after_ms=retry_after_ms,
@@ -238,8 +243,10 @@ def asks_too_often(owner: str, retry_after_ms: int) -> LockRateLimited:
 
 
 def has_too_many(owner: str, count: int) -> TooManyLocks:
+    """Create the error for an owner that has too many requests."""
     return TooManyLocks(f"{owner} has {count} locks already, as many as it may have")
 
 
 def too_many_wait(resources: tuple[str, ...], count: int) -> TooManyLocks:
+    """Create the error for resources with too many waiters."""
     return TooManyLocks(f"{count} requests wait for {', '.join(resources)} already; try again later")

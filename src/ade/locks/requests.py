@@ -1,4 +1,4 @@
-"""Which requests may come in: names, modes and times are checked, doubles are merged, resources are sorted."""
+"""Validation of lock requests, the lock messages between handler and worker, and the lock requests of tasks."""
 
 import re
 from collections.abc import Iterable
@@ -21,10 +21,10 @@ from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 
 DEFAULT_TTL_MS = 30_000
-NO_TTL = 0  # of a request that names none
+NO_TTL = 0  # of a request that does not specify one
 LEAST_TTL_MS, LONGEST_TTL_MS = 1_000, 3_600_000
 WAITER_LEASE_MS = 15_000
-UNATTENDED_LEASE_MS = 900_000  # of a waiter that nobody polls for: somebody looks after it now and then
+UNATTENDED_LEASE_MS = 900_000  # of a waiter that no client polls for; the sweep renews it periodically
 _LONGEST_S = 1e9
 _MOST_TEXT = 500
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -43,7 +43,10 @@ def validate_request(
     ttl_ms: int | None = DEFAULT_TTL_MS,
     unattended: bool = False,
 ) -> LockRequest:
-    """A request as a book takes it; but without a ttl it must be given one first. Raises InvalidLock."""
+    """Create a valid request: names, modes, and times are checked, duplicates merged, resources sorted.
+
+    A request without a TTL must get one before it is stored. Raises InvalidLock.
+    """
     check_namespace(namespace)
     for what, text in (("owner", owner), ("scope", scope), ("id", id)):
         check_lock_name(what, text)
@@ -66,7 +69,7 @@ def validate_request(
 
 
 def check_namespace(namespace: object) -> None:
-    """Raise InvalidLock unless there may be such a namespace."""
+    """Raise InvalidLock unless this is a valid namespace."""
     if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
         raise InvalidLock(f"namespace {namespace!r:.120} is not valid: use letters, digits, '.', '_' and '-'")
 
@@ -77,7 +80,7 @@ def _check_purpose(purpose: object) -> None:
 
 
 def ttl_ms_of(seconds: float | None) -> int | None:
-    """The lease as callers write it; None is the store's default. Raises InvalidLock."""
+    """Convert a lease duration from seconds; None is the store's default. Raises InvalidLock."""
     if seconds is None:
         return None
     if not _is_span(seconds):
@@ -86,7 +89,7 @@ def ttl_ms_of(seconds: float | None) -> int | None:
 
 
 def wait_ms_of(seconds: float | None) -> int | None:
-    """How long to wait as callers write it: 0 is not at all, None for ever. Raises InvalidLock."""
+    """Convert a wait time from seconds: 0 means do not wait, None means no limit. Raises InvalidLock."""
     if seconds is None:
         return None
     if not _is_span(seconds):
@@ -95,11 +98,12 @@ def wait_ms_of(seconds: float | None) -> int | None:
 
 
 def _is_span(seconds: object) -> bool:
-    """Nothing compares to what is not a number."""
+    """Whether this is a valid number of seconds. NaN fails the comparison."""
     return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= _LONGEST_S
 
 
 def check_ttl(ttl_ms: int) -> None:
+    """Raise InvalidLock unless the lease is 1 second to 1 hour long."""
     if not LEAST_TTL_MS <= ttl_ms <= LONGEST_TTL_MS:
         raise InvalidLock(
             f"a lock's ttl is 1 second to 1 hour, not {ttl_ms / 1000:g} s; it is renewed while it is held"
@@ -107,7 +111,7 @@ def check_ttl(ttl_ms: int) -> None:
 
 
 def leased(request: LockRequest, *, usual_ms: int, longest_ms: int) -> LockRequest:
-    """With the usual lease if it names none. Raises InvalidLock if it names one that is too long."""
+    """Return the request with the default lease if it has none. Raises InvalidLock if its lease is too long."""
     if request.ttl_ms > longest_ms:
         raise InvalidLock(
             f"a lock's ttl is at most {longest_ms / 1000:g} s here (lock.max_ttl_s), not {request.ttl_ms / 1000:g} s;"
@@ -124,7 +128,7 @@ def _items(wanted: Iterable[LockSpec | tuple[str, LockMode]]) -> tuple[LockItem,
 
 
 class TakeLock(Struct, frozen=True, tag=True, kw_only=True):
-    """A handler asks for a lock while it runs; answered by TakenLock when it is granted."""
+    """Message: a running handler requests a lock; answered by TakenLock when it is granted."""
 
     specs: list[LockSpec]
     scope: str
@@ -142,7 +146,7 @@ class TakeLock(Struct, frozen=True, tag=True, kw_only=True):
         purpose: str | None = None,
         task_id: str | None = None,
     ) -> LockRequest:
-        """The request as a lock client takes it. `purpose` is the default. Raises InvalidLock."""
+        """Create the request for a lock client. `purpose` is the default. Raises InvalidLock."""
         return validate_request(
             id=id,
             owner=owner,
@@ -157,7 +161,7 @@ class TakeLock(Struct, frozen=True, tag=True, kw_only=True):
 
 
 class TakenLock(Struct, frozen=True):
-    """A lock that is held: its id, and the token of each resource."""
+    """A held lock: its ID, and the fencing token of each resource."""
 
     id: str
     namespace: str
@@ -165,31 +169,32 @@ class TakenLock(Struct, frozen=True):
 
 
 class LeaveLock(Struct, frozen=True, tag=True):
-    """A handler releases a lock."""
+    """Message: a handler releases a lock."""
 
     id: str
 
 
-# The locks that tasks name: which request stands for a run of a task.
+# Locks declared by tasks: the lock request that belongs to a run of a task.
 
 
-RECHECK_MS = 300_000  # of a task that waits: normally it is recalled as soon as it is let in
-STANDS_NOWHERE_MS = 15_000  # one that could not even get into the line
+RECHECK_MS = 300_000  # of a waiting task; normally it is requeued as soon as its locks are granted
+STANDS_NOWHERE_MS = 15_000  # of a task whose request could not even be queued
 _BEGUN = frozenset({Status.RUNNING, Status.STALLED})
 
 
 def request_id(task: Task) -> str:
-    """Of the run that is under way, or of the next one.
+    """Return the lock request ID of the current run, or of the next one.
 
-    A run that waits for its locks does not count, so the next one asks under the same id and has its place in line. One
-    that went silent does count: whoever takes over asks anew, and gets tokens that are higher.
+    A run that waits for its locks does not count as an attempt, so the next one uses the same ID and keeps its
+    position in the wait queue. A run of a lost worker does count: the next run sends a new request and gets higher
+    tokens.
     """
     attempt = task.attempt if task.status in _BEGUN else task.attempt + 1
     return f"{task.id}.{task.generation}.{attempt}"
 
 
 def request_of(task: Task, *, ttl_ms: int = DEFAULT_TTL_MS) -> LockRequest:
-    """What a run of this task must be granted before it begins."""
+    """Return the request that must be granted before a run of this task starts."""
     request = request_id(task)
     return validate_request(
         id=request,

@@ -1,7 +1,8 @@
-"""The book of one namespace as a verb changes it: what a store holds, and over it what was decided so far.
+"""Lock rules: the lock table of one namespace, and the operations that acquire, renew, and release locks in it.
 
-A verb reads as far as it needs, under the store's write lock. What it has decided is in `changed`, `removed`, `rates`
-and `events`, and is written together. Whoever is found dead on the way is removed, and those behind it are let in.
+An operation reads as much as it needs, under the store's write lock. Its decisions are in `changed`, `removed`,
+`rates`, and `events`, and are written together. Requests found to be expired on the way are removed, and the waiters
+behind them are granted.
 """
 
 import heapq
@@ -39,27 +40,29 @@ DOWNGRADED, RELEASED, EXPIRED, LOST, DEADLOCK = (
 )
 LOCK_EVENTS = frozenset(
     {ACQUIRED, QUEUED, PROMOTED, UPGRADED, DOWNGRADED, RELEASED, EXPIRED, LOST, DEADLOCK}
-)  # they tell nothing of the status of a task
+)  # they do not change the status of a task
 
-NEWS_FOR_OTHERS = frozenset({PROMOTED, UPGRADED, EXPIRED, LOST, DEADLOCK})  # the rest concerns those who asked
+NEWS_FOR_OTHERS = frozenset({PROMOTED, UPGRADED, EXPIRED, LOST, DEADLOCK})  # the others concern only the requester
 
 
 class LockTableView(Protocol):
-    """What the store holds of one namespace."""
+    """The stored lock requests of one namespace."""
 
     def get(self, request_id: str) -> LockRequest | None: ...
 
     def holders(self, resource: str) -> Iterable[LockRequest]:
-        """Granted ones, by the place they had."""
+        """Return granted requests, in queue order."""
 
     def line(self, resource: str) -> Iterable[LockRequest]:
-        """Those that wait, by their place; read only as far as somebody looks."""
+        """Return waiting requests in queue order, read lazily."""
 
     def newest(self) -> tuple[int, int]:
-        """The highest seq and the highest token that were ever given."""
+        """Return the highest seq and the highest token ever assigned."""
 
 
 class LockTable:
+    """The lock table of one namespace during one operation: stored requests, overlaid with the changes so far."""
+
     def __init__(self, view: LockTableView, *, now_us: int, steady_ms: int) -> None:
         self._view = view
         self._now_us = now_us
@@ -69,13 +72,13 @@ class LockTable:
         self.changed: dict[str, LockRequest] = {}
         self.removed: dict[str, LockRequest] = {}
         self.events: list[Event] = []
-        self.rates: dict[str, int] = {}  # how far owners have used up how often they may ask
-        self._freed: set[str] = set()  # resources behind whose line nobody has looked since somebody left them
+        self.rates: dict[str, int] = {}  # used request rate, by owner
+        self._freed: set[str] = set()  # resources that were freed and whose wait queue is not rechecked yet
 
-    # what stands in it
+    # Reading
 
     def get(self, request_id: str) -> LockRequest | None:
-        """Alive or not: somebody must know that its own lease ran out."""
+        """Return the request, even if its lease has expired: the owner must be able to find that out."""
         if request_id in self.removed:
             return None
         return self.changed.get(request_id) or self._view.get(request_id)
@@ -89,7 +92,7 @@ class LockTable:
         changed = [one for one in self.changed.values() if one.is_waiting and one.mode_of(resource) is not None]
         stored = (one for one in self._view.line(resource) if self._is_untouched(one))
         for one in heapq.merge(sorted(changed, key=place_in_line), stored, key=place_in_line):
-            # What was decided while somebody was reading counts.
+            # Decisions made while the caller iterates take effect.
             now = self.get(one.id)
             if now is not None and now.is_waiting and self._lives(now):
                 yield now
@@ -98,16 +101,16 @@ class LockTable:
         out_of_time = request.wait_until is not None and request.wait_until <= self.steady_ms
         return request.lease_until <= self.steady_ms or (out_of_time and not request.is_granted)
 
-    # what is decided
+    # Writing
 
     def put(self, request: LockRequest) -> None:
         self.changed[request.id] = request
 
     def remove(self, request: LockRequest, event: str, **more: object) -> None:
-        """It holds and wants nothing any more; those behind it are looked at when the verb has done its part."""
+        """Remove a request. `settle` later grants the waiters behind it."""
         self.changed.pop(request.id, None)
         self.removed[request.id] = request
-        if request.state is LockState.VICTIM:  # it left the line when it gave way
+        if request.state is LockState.VICTIM:  # it left the wait queue when it became the victim
             return
         self._freed.update(request.resources)
         self.tell(event, request, **more)
@@ -116,11 +119,11 @@ class LockTable:
                 self.remove(waiter, EXPIRED, reason="the share it wanted to widen is gone")
 
     def free(self, resources: Iterable[str]) -> None:
-        """Somebody wants less of these than before."""
+        """Mark resources of which a request now needs less than before."""
         self._freed.update(resources)
 
     def is_free_for(self, request: LockRequest) -> bool:
-        """Whether nobody holds, or waited earlier for, what would conflict with it."""
+        """Whether no holder and no earlier waiter conflicts with the request."""
         return not any(self._is_held_against(request, item) or self._is_behind(request, item) for item in request.items)
 
     def grant(self, request: LockRequest, event: str) -> LockRequest:
@@ -140,7 +143,7 @@ class LockTable:
         return granted
 
     def settle(self) -> None:
-        """Let in whoever can go now that others have left. Every verb ends with this."""
+        """Grant every waiter that became eligible because others left. Every operation ends with this."""
         while self._freed:
             freed, self._freed = sorted(self._freed), set()
             self._promote(freed)
@@ -161,7 +164,7 @@ class LockTable:
         )
 
     def _promote(self, resources: list[str]) -> None:
-        """From the front of these lines, all together by their place; never past somebody one would conflict with."""
+        """Grant waiters from the front of these queues, merged by position, never past a conflicting waiter."""
         ahead: dict[str, LockMode | None] = dict.fromkeys(resources)  # the strictest mode that was passed over
         seen: set[str] = set()
         for waiter in heapq.merge(*(self.line(resource) for resource in resources), key=place_in_line):
@@ -169,7 +172,7 @@ class LockTable:
                 continue
             seen.add(waiter.id)
             if self._may_pass(waiter, ahead) and self.is_free_for(waiter):
-                if waiter.id not in self.removed:  # who looks at the holders may find its share dead, and it goes too
+                if waiter.id not in self.removed:  # reading the holders may have removed an expired upgrade
                     self.grant(waiter, PROMOTED)
                 continue
             for item in waiter.items:
@@ -197,9 +200,9 @@ class LockTable:
         return False
 
     def _widen(self, request: LockRequest) -> LockRequest:
-        """The share becomes exclusive, under a new token; the request for it is done."""
+        """Make the shared lock exclusive under a new token, and remove the upgrade request."""
         grant = self.get(request.upgrades or "")
-        assert grant is not None  # an upgrade goes with its share
+        assert grant is not None  # an upgrade is removed together with its shared lock
         wanted = set(request.resources)
         items = tuple(
             LockItem(item.resource, LockMode.EXCLUSIVE, self._next_token()) if item.resource in wanted else item
@@ -237,7 +240,7 @@ class LockTable:
         return False
 
 
-# What may be done with locks. Each verb is carried out on a Book, which is then written as a whole.
+# Operations. Each one runs on a LockTable, which is then written as a whole.
 
 
 def acquire(
@@ -249,10 +252,11 @@ def acquire(
     crowd: LockLoad | None = None,
     limits: LockLimits | None = None,
 ) -> LockRequest | None:
-    """Granted at once, or in line for at most `wait_ms`; None when it would have to wait and must not (0).
+    """Grant the request immediately or queue it for at most `wait_ms`; None if it would have to wait and `wait_ms` is
+    0.
 
-    The same request again tells how it stands and costs nothing; whoever asks for an unattended one has fetched it.
-    `first_seq` is the age of a request that gave way in a deadlock: it takes up its old place.
+    Repeating a request returns its current state and costs nothing; repeating an unattended request marks it as
+    attended. `first_seq` is the age of a request that was a deadlock victim: it takes its old position.
     """
     known = book.get(request.id)
     if known is not None and not book.is_dead(known):
@@ -287,7 +291,7 @@ def acquire(
 
 
 def _fetched(book: LockTable, known: LockRequest) -> LockRequest:
-    """Somebody is there for it now: the lease of a grant begins anew, and an unattended one in line lives on."""
+    """Record that a client attends to the request: restart the lease of a grant, or of an unattended waiter."""
     if known.is_granted:
         lease_until = max(known.lease_until, book.steady_ms + known.ttl_ms)
         fetched = structs.replace(known, unattended=False, lease_until=lease_until)
@@ -307,7 +311,7 @@ def _waits_until(book: LockTable, request: LockRequest) -> int:
 
 
 def poll(book: LockTable, request_id: str) -> LockRequest | None:
-    """A waiter says that it lives, and hears how it stands: also that it gave way. None when nothing is known of it."""
+    """Renew a waiter's lease and return its state, including VICTIM; None if it does not exist."""
     request = _alive(book, request_id)
     if request is None:
         return None
@@ -319,7 +323,7 @@ def poll(book: LockTable, request_id: str) -> LockRequest | None:
 
 
 def renew(book: LockTable, request_id: str, ttl_ms: int | None = None) -> LockRequest | None:
-    """Set the lease of a grant anew; None when it is gone. A renewal never brings a lock back."""
+    """Renew the lease of a grant; None if it is gone. A renewal never revives an expired lock."""
     grant = _alive(book, request_id)
     book.settle()
     if grant is None or not grant.is_granted:
@@ -332,7 +336,7 @@ def renew(book: LockTable, request_id: str, ttl_ms: int | None = None) -> LockRe
 
 
 def release(book: LockTable, request_id: str) -> LockRequest | None:
-    """Let go of a grant, or leave the line; None when that has happened already."""
+    """Release a grant or leave the wait queue; None if it is already gone."""
     request = _alive(book, request_id)
     if request is not None:
         book.remove(request, RELEASED)
@@ -341,7 +345,7 @@ def release(book: LockTable, request_id: str) -> LockRequest | None:
 
 
 def force_release(book: LockTable, request_id: str, *, reason: str, by: str) -> LockRequest | None:
-    """An operator ends somebody's lock, or wait, by force."""
+    """Remove a grant or waiter on behalf of an operator."""
     request = _alive(book, request_id)
     if request is not None:
         book.remove(request, LOST, reason=reason, by=by)
@@ -352,9 +356,10 @@ def force_release(book: LockTable, request_id: str, *, reason: str, by: str) -> 
 def upgrade(
     book: LockTable, grant_id: str, resource: str, *, upgrade_id: str, wait_ms: int | None
 ) -> LockRequest | None:
-    """The exclusive lock for one who has a share: at once if nobody else has one, else before everybody in line.
+    """Make a shared lock exclusive: immediately if it has no other holder, else ahead of all waiters.
 
-    Answers the grant when it is exclusive, or the upgrade that waits; None when it would have to wait and must not.
+    Returns the grant once it is exclusive, or the waiting upgrade; None if it would have to wait and `wait_ms` is 0.
+    Raises LockLost, UpgradeDeadlock.
     """
     grant = _alive(book, grant_id)
     mode = None if grant is None else grant.mode_of(resource)
@@ -392,7 +397,9 @@ def upgrade(
 
 
 def downgrade(book: LockTable, grant_id: str, resource: str) -> LockRequest:
-    """Keep a share of what was exclusive, at once. Its token is good for reading; a writer's will be higher."""
+    """Make an exclusive lock shared, immediately. It keeps its token; a later writer's token is higher. Raises
+    LockLost.
+    """
     grant = _alive(book, grant_id)
     if grant is None or not grant.is_granted or grant.mode_of(resource) is None:
         raise LockLost(f"the lock on {resource} is not held any more")
@@ -408,7 +415,7 @@ def downgrade(book: LockTable, grant_id: str, resource: str) -> LockRequest:
 
 
 def abort_victim(book: LockTable, request_id: str, *, cycle: tuple[str, ...]) -> LockRequest | None:
-    """A waiter is chosen to end a deadlock: its wait fails, what it holds it releases itself."""
+    """Abort a waiter to end a deadlock: its wait fails, and its owner releases the locks it holds."""
     request = _alive(book, request_id)
     if request is None or not request.is_waiting:
         return None
@@ -422,7 +429,7 @@ def abort_victim(book: LockTable, request_id: str, *, cycle: tuple[str, ...]) ->
 
 
 def let_pass(book: LockTable, request_id: str, *, before: str) -> LockRequest | None:
-    """A deadlock that comes only from the order of a line is ended by changing it."""
+    """Move a waiter ahead of another one, to end a deadlock that exists only because of the queue order."""
     request, other = _alive(book, request_id), _alive(book, before)
     if request is None or other is None or not request.is_waiting or not other.is_waiting:
         return None
@@ -433,7 +440,7 @@ def let_pass(book: LockTable, request_id: str, *, before: str) -> LockRequest | 
 
 
 def reap(book: LockTable, request_ids: list[str]) -> None:
-    """The sweep: whose lease ran out is removed, wherever nobody else has looked."""
+    """Remove requests whose lease has expired, where no operation has looked; called by the sweep."""
     for request_id in request_ids:
         _alive(book, request_id)
     book.settle()
@@ -457,7 +464,7 @@ def _first_upgrade(book: LockTable, resource: str) -> LockRequest | None:
 
 
 def _look_after(book: LockTable, request: LockRequest) -> None:
-    """Remove who has died among the holders of what the request wants, and let in those who come first."""
+    """Remove expired holders of the requested resources, and grant the waiters that come first."""
     for resource in request.resources:
         book.holders(resource)
     book.settle()

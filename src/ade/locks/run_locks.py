@@ -1,4 +1,4 @@
-"""Both sides of `ctx.lock`: the lock as a handler uses it, maybe in a child process, and the worker that holds it."""
+"""Both sides of `ctx.lock`: the lock a handler uses, possibly in a child process, and the worker that holds it."""
 
 import asyncio
 import os
@@ -27,9 +27,10 @@ Send = Callable[[TakeLock | LeaveLock], Awaitable[Any]]
 
 
 class ContextLocks:
-    """What a run holds, as its context knows it. `scope` and `items` are those of its task.
+    """The locks of a run, as tracked by its context. `scope` and `items` are those of its task.
 
-    `held` is what is held in this very process: a child has nothing there, and is killed when a lock is lost.
+    `held` contains the locks held in this process. It is empty in a child process, which is killed when a lock is
+    lost.
     """
 
     def __init__(
@@ -40,17 +41,17 @@ class ContextLocks:
         self._is_stopped = is_stopped
         self._held = held
         self._taken = [TakenLock(scope, DEFAULT_NAMESPACE, items)] if items else []
-        self._users = Counter({lock.id: 1 for lock in self._taken})  # blocks inside; the run itself is one
+        self._users = Counter({lock.id: 1 for lock in self._taken})  # active blocks per lock; the run counts as one
 
     def check(self) -> None:
-        """Raise LockLost unless everything is surely held at this moment. Nobody is asked."""
+        """Raise LockLost unless all locks are certainly held now. Sends no request."""
         for held in list(self._held().values()):
             held.check()
         if self._is_stopped():
             raise LockLost("this run was told to end: what it holds may go to others at any moment")
 
     def token(self, resource: str) -> int:
-        """The fencing token of something this run has locked."""
+        """Return the fencing token of a resource this run has locked. Raises InvalidLock, LockLost."""
         tokens = {item.resource: item.token for lock in self._taken for item in lock.items}
         if resource not in tokens:
             raise InvalidLock(f"this run has no lock on {resource!r}; it has {', '.join(tokens) or 'none'}")
@@ -58,8 +59,7 @@ class ContextLocks:
         return tokens[resource]
 
     def use(self, namespace: str, specs: Sequence[LockSpec]) -> TakenLock | None:
-        """A lock that has all of this already, kept until this use of it ends too; the exclusive one includes the
-        share."""
+        """Return a held lock that covers these specs, and keep it until this use also ends."""
         for lock in self._taken:
             if lock.namespace == namespace and covers(lock.items, specs):
                 self._users[lock.id] += 1
@@ -73,14 +73,14 @@ class ContextLocks:
         return lock
 
     async def leave(self, lock: TakenLock) -> None:
-        """Let go of it, unless another block of this run still relies on it."""
+        """Release the lock unless another block of this run still uses it."""
         self._users[lock.id] -= 1
         if not self._users[lock.id]:
             self._taken.remove(lock)
             await self._send(LeaveLock(lock.id))
 
     def scope(self, at: Place | None) -> LockScope:
-        """Of this place: whatever it waits for, and in whichever way it asks, one waits."""
+        """Return the scope of this asyncio task or thread, so that all its waits count as one."""
         return scope_at(at) or LockScope(at, self._scope_id)
 
     def in_this_process(self, lock: TakenLock) -> "list[HeldLock]":
@@ -95,7 +95,7 @@ class RunLock:
         self._locks = locks
         self._wanted = wanted
         self._lock: TakenLock | None = None
-        self._entered: tuple[LockScope, Token[LockScope | None]] | None = None  # None: it was there already
+        self._entered: tuple[LockScope, Token[LockScope | None]] | None = None  # None: it was already held
 
     def token(self, resource: str | None = None) -> int:
         """The fencing token to give to the resource with every write. Raises LockLost."""
@@ -148,7 +148,7 @@ class RunLock:
 
 
 class SyncRunLock:
-    """`with ctx.lock("repo:app") as lock`, for plain functions."""
+    """`with ctx.lock("repo:app") as lock`, for synchronous functions."""
 
     def __init__(self, lock: RunLock, run_through: Callable[[Any], Any]) -> None:
         self._lock = lock
@@ -173,12 +173,12 @@ class SyncRunLock:
 
 
 class LockingRun(Protocol):
-    """A run of a task, as far as its locks are concerned."""
+    """The part of a run that its locks need."""
 
     id: str
     task: Task
-    locks: "dict[str, HeldLock]"  # by id; replaced, not changed, where it is empty
-    owes_locks: bool  # what its task names must be released: it is held, or may be
+    locks: "dict[str, HeldLock]"  # by ID; an empty dict is replaced, not mutated
+    owes_locks: bool  # its task's locks must be released: they are held, or may be
 
     @property
     def is_ending(self) -> bool: ...
@@ -191,9 +191,9 @@ R = TypeVar("R", bound=LockingRun)
 
 
 class RunLocks(Generic[R]):
-    """What runs acquire while they run, wherever it comes from. `on_lost` is called with a run that has lost a lock.
+    """The locks that runs acquire while they run. `on_lost` is called with a run that has lost a lock.
 
-    The holder is opened when the first lock is needed.
+    The lock holder is created when the first lock is needed.
     """
 
     def __init__(self, open_holder: "Callable[[], LockHolder[Any]]", on_lost: Callable[[R], object]) -> None:
@@ -209,11 +209,13 @@ class RunLocks(Generic[R]):
         return self._holder
 
     async def take(self, run: R) -> Deferred | None:
-        """Hold everything that the task of this run names; or how it waits for that."""
+        """Acquire all locks of the run's task, or return how the task waits for them."""
         raise NotImplementedError
 
     async def take_more(self, run: R, wanted: TakeLock) -> TakenLock:
-        """For a run that asks while it runs. Raises LockTimeout, DeadlockVictim, TooManyLocks, InvalidLock, RunOver."""
+        """Acquire a lock for a running handler. Raises LockTimeout, DeadlockVictim, TooManyLocks, InvalidLock,
+        RunOver.
+        """
         _check_goes_on(run)
         task = run.task
         request = wanted.request(
@@ -225,7 +227,7 @@ class RunLocks(Generic[R]):
         )
         held = await self.holder.acquire(request, wait_ms=wanted.wait_ms, goes_on=lambda: not run.is_ending)
         try:
-            _check_goes_on(run)  # a thread waits on when its run was let go of, and would never release it
+            _check_goes_on(run)  # a thread keeps waiting after its run was abandoned, and would never release it
         except RunOver:
             await self.holder.release(held)
             raise
@@ -233,20 +235,20 @@ class RunLocks(Generic[R]):
         return TakenLock(held.id, held.grant.namespace, held.grant.items)
 
     async def leave(self, run: R, lock_id: str) -> None:
-        """Release what the run has acquired."""
+        """Release a lock the run has acquired."""
         held = run.locks.pop(lock_id, None)
         if held is not None:
             await self.holder.release(held)
 
     def end(self, run: R, then: Callable[[], None]) -> None:
-        """The run is over: everything it holds is released, and then `then` is called."""
+        """Release everything the finished run holds, then call `then`."""
         own, run.locks = list(run.locks.values()), {}
         job = asyncio.get_running_loop().create_task(self._end(run, own, then))
         self._ending.add(job)
         job.add_done_callback(self._ending.discard)
 
     async def all_left(self) -> None:
-        """Wait until everything that runs held which are over has been released."""
+        """Wait until all locks of finished runs are released."""
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     async def close(self) -> None:

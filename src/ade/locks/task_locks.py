@@ -1,4 +1,4 @@
-"""The locks that tasks name: a run on the store acquires them before its handler begins."""
+"""Locks that tasks declare: acquired before the handler starts, by a worker on the store or behind HTTP."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ade.locks.http_client import HttpLockClient
 
 
-_BREATH_S = 0.005  # between two looks for tasks that were let in, however often there is news
+_BREATH_S = 0.005  # between two searches for granted tasks, however many notifications arrive
 log = Log("ade.worker")
 
 
 class LockOptions(Protocol):
-    """What a worker decides about the locks of its runs."""
+    """Worker options that concern the locks of its runs."""
 
     @property
     def lease_ms(self) -> int: ...
@@ -39,7 +39,7 @@ class LockOptions(Protocol):
 
 
 class StoreRunLocks(RunLocks[R]):
-    """Of a worker that has the store itself. What a task names is acquired by the run, before its handler begins."""
+    """Run locks of a worker with direct store access. A run acquires its task's locks before the handler starts."""
 
     def __init__(self, stores: Stores, options: LockOptions, on_lost: Callable[[R], object]) -> None:
         super().__init__(self._open, on_lost)
@@ -71,7 +71,7 @@ class StoreRunLocks(RunLocks[R]):
         return None
 
     def renew_late(self) -> None:
-        """By the lease thread: a blocked event loop loses no lock."""
+        """Renew overdue locks from the lease thread, so that a blocked event loop does not lose them."""
         if self._holder is None:
             return
         try:
@@ -88,18 +88,18 @@ class StoreRunLocks(RunLocks[R]):
         await super().close()
 
     async def _release(self, run: R, own: "Sequence[HeldLock]") -> None:
-        """What its task names is released even if it is not known to be held: the answer may have been lost."""
+        """Also release the task's locks if they are not known to be held: the response may have been lost."""
         owes, run.owes_locks = run.owes_locks, False
         await super()._release(run, own)
         if owes and all(held.id != request_id(run.task) for held in own):
             await self.holder.leave(request_of(run.task))
 
     def _attend(self) -> None:
-        """From now on some task waits: hear of locks that become free."""
+        """Subscribe to lock notifications, because a task now waits."""
         if self._unfollow is None:
             self._unfollow = self._stores.wakeups.follow(LOCK, self._news.set)
             self._recalling = asyncio.get_running_loop().create_task(self._recall(), name="ade-recalls")
-        self._news.set()  # it may have been let in before we heard anything
+        self._news.set()  # it may have been granted before the subscription
 
     async def _recall(self) -> None:
         while True:
@@ -107,42 +107,42 @@ class StoreRunLocks(RunLocks[R]):
             self._news.clear()
             try:
                 await requeue_granted(self._stores)
-            except AdeError as error:  # the sweep looks too
+            except AdeError as error:  # the sweep also requeues them
                 log.warning("tasks.not_recalled", error=str(error))
             await asyncio.sleep(_BREATH_S)
 
 
 def enter_scope(run: LockingRun, at: Place | None) -> None:
-    """From here on, in this context: what the handler locks in any other way is held and waited for by the run too."""
+    """Set the lock scope of the current context to the run: any lock the handler acquires belongs to the run."""
     scope = LockScope(at, request_id(run.task))
     scope.held += run.locks.values()
     current.set(scope)
 
 
-# Locks of runs behind HTTP: those that their tasks name come with the claim, and go with the report of the run.
+# Workers behind HTTP: the locks of a task are granted with the claim, and released with the report of the run.
 
 
 class HttpRunLocks(RunLocks[R]):
-    """What a task names is renewed by the worker's heartbeats, and released by the server."""
+    """Run locks of a worker behind HTTP. Heartbeats renew the locks of tasks, and the server releases them."""
 
     def __init__(self, client: "HttpLockClient", lease_ms: int, on_lost: Callable[[R], object]) -> None:
         super().__init__(lambda: LockHolder(client), on_lost)
         self._client = client
         self._lease_ms = lease_ms
         self._loop = asyncio.get_running_loop()
-        self._with_tasks: dict[str, tuple[Sequence[LockItem], float]] = {}  # by run, before it begins
+        self._with_tasks: dict[str, tuple[Sequence[LockItem], float]] = {}  # by run, before it starts
         self._of_tasks: dict[str, HeldLock] = {}  # by run
 
     def registered(self, account: str) -> None:
-        """The worker belongs to this account, and so do its requests."""
+        """Set the account of the worker, which also owns its lock requests."""
         self._client.account = account
 
     def expect(self, run_id: str, items: Sequence[LockItem], asked_at: float) -> None:
-        """A run will begin with these, which were granted by a call that began at this moment."""
+        """Register the locks of a run that is about to start, granted by a call that began at `asked_at`."""
         self._with_tasks[run_id] = items, asked_at
 
     async def take(self, run: R) -> Deferred | None:
-        """What its task names came with it: no task is given out without."""
+        """Hold the locks that came with the claim: no task is claimed without its locks."""
         items, asked_at = self._with_tasks.pop(run.id, ((), self._loop.time()))
         request = request_of(run.task, ttl_ms=self._lease_ms)
         grant = structs.replace(request, items=tuple(items), state=LockState.GRANTED)
@@ -152,12 +152,12 @@ class HttpRunLocks(RunLocks[R]):
         return None
 
     def beaten(self, asked_at: float) -> None:
-        """By the lease thread: a heartbeat that began at this moment has renewed what tasks name."""
+        """Extend the tasks' locks after a heartbeat that began at `asked_at`; called by the lease thread."""
         for held in list(self._of_tasks.values()):
             held.extend_from_thread(held.grant, asked_at)
 
     def end(self, run: R, then: Callable[[], None]) -> None:
-        """The run is over: what it has acquired is released. The server releases what its task names."""
+        """Release the locks acquired during the run. The server releases those of the task."""
         self._with_tasks.pop(run.id, None)
         of_task = self._of_tasks.pop(run.id, None)
         if of_task is not None:

@@ -1,4 +1,4 @@
-"""Who holds what, who waits for it, and who waits for whom."""
+"""Views of locks: holders and waiters of resources, a single request, and the wait-for graph."""
 
 from itertools import chain
 
@@ -11,9 +11,9 @@ from ade.stores.ports import Stores
 from ade.stores.resource_ports import LockQuery
 
 MOST_REQUESTS = 10_000
-_MOST_IN_RINGS = 100  # scopes whose rings are looked for
+_MOST_IN_RINGS = 100  # scopes whose cycles are searched
 
-mark_private(LockRequest, "wait_until", "rank", "unattended")  # here, before the wire form of a graph is compiled
+mark_private(LockRequest, "wait_until", "rank", "unattended")  # here, before the JSON form of a graph is compiled
 
 
 class LockStanding(Struct, frozen=True, kw_only=True):
@@ -75,9 +75,10 @@ async def view_locks(
     resource: str | None = None,
     kind: str | None = None,
 ) -> list[LockView]:
-    """Every resource that is locked, by namespace and name; `kind` is the part before the colon of its name.
+    """Return every locked resource, sorted by namespace and name; `kind` is the part of the name before the colon.
 
-    With an owner: what it holds or waits for, and everybody else who does. A resource is named with its namespace.
+    With an owner: the resources it holds or waits for, with all their holders and waiters. A resource needs its
+    namespace.
     """
     query = LockQuery(namespace=namespace, owner=owner, resource=resource, kind=kind, limit=MOST_REQUESTS)
     by_resource: dict[tuple[str, str], list[LockRequest]] = {}
@@ -102,6 +103,7 @@ def _view(namespace: str, resource: str, known: list[LockRequest], steady: int) 
 
 
 async def view_request(stores: Stores, request: LockRequest) -> RequestView:
+    """Return a request as its owner sees it."""
     return RequestView(
         id=request.id,
         namespace=request.namespace,
@@ -119,7 +121,7 @@ async def view_request(stores: Stores, request: LockRequest) -> RequestView:
 
 
 async def _position(stores: Stores, request: LockRequest) -> int:
-    """The last of its places in the lines of its resources."""
+    """Return the last of its positions in the wait queues of its resources."""
     ahead = 0
     for resource in request.resources:
         query = LockQuery(namespace=request.namespace, resource=resource, limit=MOST_REQUESTS)
@@ -129,6 +131,7 @@ async def _position(stores: Stores, request: LockRequest) -> int:
 
 
 async def lock_graph(stores: Stores, namespace: str) -> LockGraph:
+    """Return the wait-for graph of a namespace."""
     found = await stores.locks.find(LockQuery(namespace=namespace, limit=MOST_REQUESTS))
     waits, edges = WaitGraph(found), nearest_edges(found)
     rings: dict[frozenset[str], Cycle] = {}
@@ -136,13 +139,14 @@ async def lock_graph(stores: Stores, namespace: str) -> LockGraph:
         ring = waits.ring_of(scope)
         if ring is not None:
             rings.setdefault(frozenset(edge.scope for edge in ring), ring)
-    edges = list(dict.fromkeys((*edges, *chain(*rings.values()))))  # a ring may go by a short cut
+    edges = list(dict.fromkeys((*edges, *chain(*rings.values()))))  # a cycle may use an omitted transitive edge
     named = {end for edge in edges for end in (edge.waiter, edge.blocker)}
     requests = {one.id: one for one in found if one.id in named}
     return LockGraph(requests=requests, edges=edges, rings=list(rings.values()))
 
 
 def standing(request: LockRequest, resource: str, steady: int) -> LockStanding:
+    """Return the relation of a request to one of its resources."""
     item = next(item for item in request.items if item.resource == resource)
     return LockStanding(
         request_id=request.id,

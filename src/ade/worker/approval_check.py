@@ -1,4 +1,4 @@
-"""The last look before a run: nothing that people must approve begins without their approval of exactly this."""
+"""Approval checks of a worker: a task that needs approval starts only if exactly this task is approved."""
 
 import asyncio
 from collections.abc import Awaitable, Sequence
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class PreviewRunner(Protocol):
-    """What calls handlers: a preview is made again before its task runs."""
+    """Invokes handlers: a preview is created again before its task runs."""
 
     async def attempt(self, run: Run, handler: Handler) -> Outcome: ...
 
 
 class ApprovalChecker:
-    """Costs a plain task nothing but a look at the rulebook that is known already."""
+    """Checks approvals before and during runs. A plain task costs only a look at the cached rulebook."""
 
     def __init__(self, stores: Stores, payloads: Payloads, registry: Registry) -> None:
         self._stores = stores
@@ -41,7 +41,7 @@ class ApprovalChecker:
         self._runtime: RuntimeSettingsCache | None = None
 
     async def open(self) -> None:
-        """Before the first run: which rules there are must be known. Raises StoreUnavailable."""
+        """Load the rules before the first run. Raises StoreUnavailable."""
         from ade.approvals.repository import RulebookCache
         from ade.settings.runtime import RuntimeSettingsCache
 
@@ -49,10 +49,10 @@ class ApprovalChecker:
         await self._rules.current()
 
     async def enqueue(self, tasks: Sequence[Task]) -> list[Task]:
-        """Store what a run enqueues; the guard is asked first."""
+        """Store the tasks that a run enqueues, after the guard has checked them."""
         from ade.approvals.submission import admitted, follow_up
 
-        assert self._rules is not None  # it was opened before the first run
+        assert self._rules is not None  # opened before the first run
         assert self._runtime is not None
         rulebook, runtime = await asyncio.gather(self._rules.current(), self._runtime.current())
         now = self._stores.clock.now()
@@ -63,7 +63,9 @@ class ApprovalChecker:
         return stored
 
     def check(self, run: Run, previews: PreviewRunner) -> Awaitable[Outcome | None] | None:
-        """None lets the run begin at once; else what to wait for, which answers None or how it ends before it began."""
+        """Return None if the run can start immediately; else an awaitable of None or of the outcome that replaces the
+        run.
+        """
         task, handler, rules = run.task, run.handler, self._rules
         if task.source == SYSTEM:
             return self._serve(run) if task.name.endswith(ROLLBACK_SUFFIX) else None
@@ -93,16 +95,16 @@ class ApprovalChecker:
         return await check_before_run(self._stores, self._payloads, run.task, is_as_previewed)
 
     async def _is_as_previewed(self, run: Run, handler: Handler, previews: PreviewRunner) -> bool:
-        """Whether a preview made now sees the same versions, where the first one named any."""
+        """Whether a preview created now has the same versions, if the first one contained any."""
         from ade.approvals.decisions import has_begun, has_changed, is_bypassed, wants_versions, whole_gate
 
         previewer, gate = self._handlers.get(f"{handler.name}{PREVIEW_SUFFIX}"), whole_gate(run.task)
         if gate is not None and is_bypassed(run.task, gate):
-            return True  # the glass is broken: it runs as things are
+            return True  # break-glass: it runs regardless of changes
         if gate is not None and has_begun(run.task, gate):
-            return True  # what has changed may be its own doing
+            return True  # the changes may be its own
         if run.task.preview is None:
-            return False  # nobody has seen what it would do
+            return False  # no reviewer has seen what it would do
         if previewer is None or not wants_versions(run.task.preview):
             return True
         outcome = await previews.attempt(run, previewer)
@@ -111,7 +113,7 @@ class ApprovalChecker:
         return not has_changed(run.task.preview, await self._payloads.load(outcome.result))
 
     async def after(self, run: Run, outcome: Outcome) -> None:
-        """A preview that was made is put before people, as part of the run that made it."""
+        """Submit a new preview for approval, as part of the run that created it."""
         if (
             run.task.source != SYSTEM
             or not run.task.name.endswith(PREVIEW_SUFFIX)
@@ -123,7 +125,10 @@ class ApprovalChecker:
         await previewed(self._stores, run.task, outcome.result, self._payloads)
 
     async def hold(self, run: Run, wanted: RequestStepApproval) -> bool:
-        """Whether the run may go on; if not, it ends and waits without a worker, whatever it says. Raises Denied."""
+        """Whether the run can continue; if not, it ends and waits without a worker. Raises Denied.
+
+        In that case the value that the handler returns is ignored.
+        """
         from ade.approvals.run_gates import RunStep, request_step_approval
 
         step = RunStep(
@@ -140,7 +145,7 @@ class ApprovalChecker:
         return withheld is None
 
     async def look(self, run: Run, asked: CheckToolCall) -> Leave:
-        """Whether a tool may be used like this by now. Raises Denied."""
+        """Return whether a tool call is allowed by now. Raises Denied."""
         from ade.approvals.run_gates import check_tool_call
 
         return await check_tool_call(self._stores, run.task, asked.tool, asked.about, asked.judged)

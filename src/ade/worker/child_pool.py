@@ -1,4 +1,4 @@
-"""Child processes for handlers of mode `process`: started when needed, used again, killed when told to."""
+"""The pool of child processes for handlers of mode `process`: started on demand, reused, and killed when told to."""
 
 import asyncio
 import contextlib
@@ -30,12 +30,12 @@ from ade.worker.messages import (
 from ade.worker.watchdog import import_path
 
 Respond = Callable[[Request], Awaitable[Any]]
-_CALLS_PER_CHILD = 1_000  # then a fresh one: what handlers leak goes with the process
-_LAST_WORDS_S = 1.0  # for a process whose line is closed to end by itself, so that its own exit code is told
+_CALLS_PER_CHILD = 1_000  # then a new one, so that resources leaked by handlers are freed
+_LAST_WORDS_S = 1.0  # for a process with a closed connection to exit, so that its own exit code is reported
 
 
 class ProcessGroupRegistry(Protocol):
-    """Where it is noted which process groups must not outlive the worker."""
+    """Registry of process groups that must not outlive the worker."""
 
     def add_group(self, group: int) -> None: ...
 
@@ -43,7 +43,7 @@ class ProcessGroupRegistry(Protocol):
 
 
 class ChildProcess:
-    """One process, used for one call at a time."""
+    """A child process that runs one call at a time."""
 
     def __init__(
         self,
@@ -60,7 +60,9 @@ class ChildProcess:
 
     @classmethod
     async def start(cls, on_gone: Callable[["ChildProcess"], None]) -> "ChildProcess":
-        """Spawned, never forked. Its own session: signals to the worker's group do not reach it, kills reach all."""
+        """Spawn a process in its own session: signals to the worker's group do not reach it, and kills reach its
+        children.
+        """
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -74,12 +76,12 @@ class ChildProcess:
                 )
             return cls(process, await asyncio.open_unix_connection(sock=ours), on_gone)
         except BaseException:
-            ours.close()  # then the process ends by itself
+            ours.close()  # then the process exits
             raise
 
     @property
     def group(self) -> int:
-        """Of this process and all it starts."""
+        """The process group of this process and its children."""
         return self._process.pid
 
     @property
@@ -87,7 +89,7 @@ class ChildProcess:
         return self._calls >= _CALLS_PER_CHILD or self._is_gone
 
     async def converse(self, call: HandlerCall, respond: Respond) -> Succeeded | Failed:
-        """Have the call performed and answer what it asks meanwhile. A process that dies is an outcome."""
+        """Run the call and serve its requests meanwhile. The death of the process becomes an outcome."""
         self._calls += 1
         run_id = call.facts.run_id
         try:
@@ -109,7 +111,7 @@ class ChildProcess:
             return await self._distrust("the process answered what nobody can read, so it was killed")
 
     async def _answer_to(self, ask: ContextRequest, respond: Respond) -> ContextReply | RequestFailed:
-        """Some answers take long, that to who waits for a lock. A process that has died meanwhile waits for none."""
+        """Serve a request. It can take long, as with locks, and is abandoned if the process dies."""
         answering = asyncio.ensure_future(_respond(respond, ask))
         try:
             await asyncio.wait({answering, self._ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -120,7 +122,7 @@ class ChildProcess:
             answering.cancel()
 
     def kill(self) -> None:
-        """End it and whatever it has started."""
+        """Kill the process and its children."""
         if not self._is_gone:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.group, signal.SIGKILL)
@@ -130,9 +132,9 @@ class ChildProcess:
         await self._ended
 
     async def _watch(self) -> int:
-        """Its end is noticed even while something it has started keeps the line open; that ends with it."""
+        """Detect the exit of the process even if a child of it keeps the connection open, and kill its group."""
         code = await self._process.wait()
-        self.kill()  # at once: as soon as its group is empty, the number may be given to another
+        self.kill()  # immediately: once the group is empty, its number can be reused
         self._is_gone = True
         self._on_gone(self)
         self._writer.transport.abort()
@@ -144,7 +146,7 @@ class ChildProcess:
 
 
 class ChildProcessPool:
-    """The idle processes. How many are busy at once is the caller's affair."""
+    """The pool of idle processes. The caller limits the concurrency."""
 
     def __init__(self, groups: ProcessGroupRegistry | None = None) -> None:
         self._groups = groups
@@ -154,7 +156,7 @@ class ChildProcessPool:
     async def run(
         self, call: HandlerCall, respond: Respond, on_start: Callable[[ChildProcess], None]
     ) -> Succeeded | Failed:
-        """Run one call in a process; `on_start` is given the process, which it may kill."""
+        """Run one call in a process; `on_start` gets the process, which it can kill."""
         child = self._idle.pop() if self._idle else await self._new()
         on_start(child)
         try:
@@ -169,7 +171,7 @@ class ChildProcessPool:
         return outcome
 
     async def close(self) -> None:
-        """End them all, also those whose call was given up."""
+        """Kill all processes, including those whose call was abandoned."""
         self._idle.clear()
         for child in list(self._all):
             await child.close()
@@ -182,7 +184,7 @@ class ChildProcessPool:
         return child
 
     def _forget(self, child: ChildProcess) -> None:
-        """It is gone, and be it while it was idle: no task is given to it any more."""
+        """Remove a dead process, even if it was idle, so that it gets no more calls."""
         self._all.discard(child)
         if child in self._idle:
             self._idle.remove(child)
@@ -191,7 +193,7 @@ class ChildProcessPool:
 
 
 def check_importable(handler: Handler) -> None:
-    """Raises InvalidTask for a function that another process could not find."""
+    """Raise InvalidTask for a function that another process could not import."""
     if "<" in handler.function.__qualname__:
         raise InvalidTask(
             f"task {handler.name!r} runs in a process, so {handler.function.__qualname__} must be defined at the top"
@@ -204,7 +206,7 @@ def check_importable(handler: Handler) -> None:
 
 
 def call_of(handler: Handler, args: Raw, facts: RunInfo) -> HandlerCall:
-    """How the child finds the function again. Raises InvalidTask if it cannot."""
+    """Return the call with which the child finds the function. Raises InvalidTask if it cannot."""
     check_importable(handler)
     module, qualname = handler.function.__module__, handler.function.__qualname__
     main_path = None
@@ -232,7 +234,7 @@ def _how_it_died(code: int) -> Failed:
 
 
 def _environment() -> dict[str, str]:
-    """The child imports what the worker can import; it puts PYTHONPATH back before any handler sees it."""
+    """Let the child import what the worker can; the child restores PYTHONPATH before a handler runs."""
     environment = dict(os.environ)
     if "PYTHONPATH" in environment:
         environment[PYTHONPATH_BEFORE] = environment["PYTHONPATH"]

@@ -1,7 +1,7 @@
-"""The process that runs handlers of mode `process`, one call at a time, until its worker closes the line.
+"""The child process that runs handlers of mode `process`, one call at a time, until its worker closes the connection.
 
-Started by the worker as `python -m ade.worker.child_process <descriptor> <worker's pid>`. Arguments and results cross
-as JSON, so nothing of the handler has to be pickled.
+The worker starts it as `python -m ade.worker.child_process <descriptor> <worker's pid>`. Arguments and results are
+sent as JSON, so nothing of the handler has to be pickled.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ from ade.worker.messages import (
 from ade.worker.threads import ForkGuard, leave
 from ade.worker.watchdog import die_with_parent
 
-PYTHONPATH_BEFORE = "ADE_CHILD_PYTHONPATH"  # the worker hands its sys.path over in PYTHONPATH
+PYTHONPATH_BEFORE = "ADE_CHILD_PYTHONPATH"  # the worker passes its sys.path in PYTHONPATH
 SCRIPT = "__ade_main__"
 _ANSWERS: dict[type, Any] = {
     BeginEffect: EffectState,
@@ -62,7 +62,7 @@ _ANSWERS: dict[type, Any] = {
 
 
 class WorkerConnection:
-    """The way to the worker. A process forked off this one has none: it must never answer in its place."""
+    """The connection to the worker. It is closed in forked processes, which must never answer in place of this one."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
@@ -78,7 +78,7 @@ class WorkerConnection:
 
 
 class RunRequests:
-    """Carries the requests of one run to the worker, one at a time, from whichever thread they come."""
+    """Sends the requests of one run to the worker, one at a time, from any thread."""
 
     def __init__(self, run_id: str, line: WorkerConnection) -> None:
         self._run_id = run_id
@@ -89,7 +89,7 @@ class RunRequests:
         self._is_over = False
 
     async def __call__(self, request: Request) -> Any:
-        if os.getpid() != self._pid:  # before the lock, which a thread left behind by the fork may have held
+        if os.getpid() != self._pid:  # before the lock, which a thread left behind by the fork may hold
             raise RunOver("a context cannot be used in a process that its run has forked")
         with _signals_wait(), self._lock:
             if self._is_over:
@@ -101,27 +101,28 @@ class RunRequests:
         return msgspec.json.decode(answer.value, type=_ANSWERS.get(type(request), type(None)))
 
     def _exchange(self, asked: bytes) -> ContextReply | RequestFailed:
-        """All of it or the end of this process, which the worker sees: half a message would spoil all that follow."""
+        """Send a request and receive its response, or exit: half a message would corrupt all that follow."""
         try:
             self._line.send(asked)
             answer = self._line.receive()
-        except BaseException as error:  # the worker is gone, or a handler of signals has raised in spite of all
+        except BaseException as error:  # the worker is gone, or a signal handler has raised anyway
             leave(error)
         if isinstance(answer, HandlerCall) or (answer.run_id, answer.number) != (self._run_id, self._number):
-            os._exit(1)  # nothing on this line can be believed any more
+            os._exit(1)  # the connection can no longer be trusted
         return answer
 
     def end(self) -> None:
-        """Nothing is asked from here on; what is being asked is answered first."""
+        """Reject further requests, after the current one is answered."""
         with self._lock:
             self._is_over = True
 
 
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    """What a signal calls may raise, and would tear a message; so signals come when the block has ended.
+    """Block signals: a signal handler can raise and would tear a message.
 
-    Another thread may still be given one, and then it interrupts this block, if it is the main thread's.
+    Another thread can still receive the signal, whose handler then interrupts this block if it runs in the main
+    thread.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
@@ -132,6 +133,7 @@ def _signals_wait() -> Iterator[None]:
 
 
 def main() -> None:
+    """Run calls from the worker until it closes the connection."""
     die_with_parent(int(sys.argv[2]))
     _restore_environment()
     line = WorkerConnection(socket.socket(fileno=int(sys.argv[1])))
@@ -145,7 +147,7 @@ def main() -> None:
 
 
 def perform(call: HandlerCall, line: WorkerConnection) -> HandlerReturned | HandlerRaised:
-    """Run one call; whatever happens becomes the answer."""
+    """Run one call; any failure becomes the response."""
     asking = RunRequests(call.facts.run_id, line)
     _tell_trace(call.facts.trace)
     try:
@@ -158,7 +160,7 @@ def perform(call: HandlerCall, line: WorkerConnection) -> HandlerReturned | Hand
 
 
 def _tell_trace(trace: str | None) -> None:
-    """For programs that the function starts, and for what it traces itself."""
+    """Set the trace context for programs that the function starts, and for its own tracing."""
     told = environment_of_trace(trace)
     if not told:
         os.environ.pop(VARIABLE, None)
@@ -181,7 +183,7 @@ def _outcome(call: HandlerCall, context: SyncContext) -> Raw | Failed:
     try:
         with ForkGuard():
             value = function(*args, **kwargs)
-    except BaseException as error:  # also SystemExit: the call ends, not the process
+    except BaseException as error:  # including SystemExit: the call ends, not the process
         return failure_of(error)
     try:
         return signature.encode_result(value)
@@ -190,7 +192,7 @@ def _outcome(call: HandlerCall, context: SyncContext) -> Raw | Failed:
 
 
 def _enter_scope(facts: RunInfo) -> None:
-    """What the function locks in any other way is waited for by the run too: a ring with its own locks is found."""
+    """Let the function's other locks wait in the scope of the run, so that deadlocks with its locks are detected."""
     current.set(LockScope(threading.get_ident(), facts.scope))
 
 
@@ -198,7 +200,7 @@ def _enter_scope(facts: RunInfo) -> None:
 def find(
     module_name: str, qualname: str, main_path: str | None, *, is_main: bool = False
 ) -> tuple[Callable[..., Any], Signature]:
-    """The function itself, below whatever decorators have put around it, and its signature."""
+    """Return the function without its decorators, and its signature. Raises InvalidTask if it cannot be imported."""
     with being_imported() if is_main else contextlib.nullcontext():
         found: Any = importlib.import_module(module_name) if main_path is None else _script(main_path)
     for part in qualname.split("."):
@@ -211,7 +213,7 @@ def find(
 
 @cache
 def _script(path: str) -> ModuleType:
-    """The script the worker was started as, imported under another name so that its main part does not run."""
+    """Import the script the worker was started as, under another name so that its main part does not run."""
     spec = importlib.util.spec_from_file_location(SCRIPT, path)
     if spec is None or spec.loader is None:
         raise InvalidTask(f"{path} cannot be imported; put the task into a module")
@@ -220,7 +222,7 @@ def _script(path: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[spec.name]  # as an import does: nobody may find half a module
+        del sys.modules[spec.name]  # like an import: a partial module must not be found
         raise
     return module
 

@@ -1,4 +1,4 @@
-"""Completes runs: each outcome is kept until the backend has answered for it, and only then is the run released."""
+"""The completer: keeps each outcome until the backend has confirmed it, and only then drops the run."""
 
 import asyncio
 import contextvars
@@ -16,7 +16,7 @@ log = Log("ade.worker")
 
 
 class Completer:
-    """Hands outcomes to the backend, in one call at a time or in several, as the backend requires."""
+    """Sends outcomes to the backend, in one call at a time or in several, as the backend requires."""
 
     def __init__(self, backend: WorkerBackend, state: WorkerState, trigger: ClaimTrigger) -> None:
         self._backend = backend
@@ -27,13 +27,13 @@ class Completer:
         self._waiting: deque[Ended] = deque()
         self._lanes: set[asyncio.Task[None]] = set()
         self._context = contextvars.copy_context()  # a lane must not inherit the context of a run
-        self.released: list[str] = []  # ids of tasks that were handed back
+        self.released: list[str] = []  # IDs of tasks that were returned to the queue
 
     def add(self, run: Run, outcome: Outcome) -> None:
-        """Complete a run. What was done under locks is committed under them.
+        """Complete a run. Work done under locks is committed before the locks are released.
 
-        A run that did nothing releases them first: the next run may acquire them under the same name as soon as the
-        commit is there, and must not lose them to a release that comes late.
+        A run that did not succeed releases them first: the next run can acquire them under the same ID as soon as the
+        commit is done, and must not lose them to a late release.
         """
         run.finishing = True
         if isinstance(outcome, Succeeded) or not run.uses_locks:
@@ -42,12 +42,12 @@ class Completer:
             self._locks.end(run, partial(self._enqueue, run, outcome))
 
     def drop(self, run: Run) -> None:
-        """Release a run without writing anything."""
+        """Drop a run without writing anything."""
         self._let_go(run)
         self._trigger.room_freed()
 
     async def close(self) -> None:
-        """Give up what is not answered by now."""
+        """Abandon outcomes that are not confirmed yet."""
         lanes = list(self._lanes)
         for lane in lanes:
             lane.cancel()
@@ -60,7 +60,7 @@ class Completer:
             self._lanes.add(loop.create_task(self._work(), name="ade-finish", context=self._context.copy()))
 
     async def _work(self) -> None:
-        """Finish what waits, and what is added meanwhile."""
+        """Finish waiting outcomes, including those added meanwhile."""
         lane = asyncio.current_task()
         assert lane is not None
         try:

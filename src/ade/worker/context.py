@@ -1,7 +1,7 @@
-"""What a handler gets to talk to the queue while it runs. One implementation for all three modes.
+"""The context with which a handler accesses the queue while it runs. One implementation for all three modes.
 
-A method puts a request and awaits its answer. On the event loop that really waits; from a thread or a child process
-the line blocks until the answer is there, so the same coroutine runs through without ever being suspended.
+A method sends a request and awaits its response. On the event loop the await suspends. In a thread or child process
+the send blocks until the response arrives, so the same coroutine completes without ever being suspended.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _LONGEST_STEP = 200
 
 
 class Enqueueable(Protocol[P, H_co]):
-    """A task function as `enqueue` needs it: it makes the record and, later, the handle on it."""
+    """A task function as `enqueue` needs it: creates the record and, later, the handle."""
 
     def make_task(self, *args: P.args, **kwargs: P.kwargs) -> Task: ...
 
@@ -206,7 +206,7 @@ class Context:
         """
         specs = merged(lock_specs_of(wanted))
         ttl_ms, wait_ms = ttl_ms_of(ttl), wait_ms_of(wait)
-        # Its names are those of each entry; whatever else is wrong is told where it was written.
+        # Validate the other options here, where they were written; scope and ID are set when the lock is entered.
         ask_for(id="x", owner="x", scope="x", wanted=specs, namespace=namespace, ttl_ms=ttl_ms, purpose=purpose)
         taking = TakeLock(
             specs=list(specs), scope="", namespace=namespace, ttl_ms=ttl_ms, wait_ms=wait_ms, purpose=purpose
@@ -228,7 +228,7 @@ class Context:
 def _blocking(
     method: Callable[Concatenate[Context, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["SyncContext", P], T]:
-    """The method for handlers that are plain functions: returns when it is done."""
+    """Return the method for synchronous handlers: it returns when it is done."""
 
     @wraps(method)
     def wait(self: "SyncContext", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -303,11 +303,11 @@ class SyncContext:
 
 
 def _stored(answer: Raw | None, function: Callable[..., object]) -> Any:
-    """The stored answer, as the type the function declares where it can be made."""
+    """Return the stored result, converted to the function's declared type if possible."""
     if answer is None:
         return None
     try:
         declared = typing.get_type_hints(function).get("return", Any)
         return msgspec.json.decode(answer, type=declared, dec_hook=decode_foreign)
-    except (TypeError, ValueError, NameError):  # hints that cannot be read, or an answer that does not fit them
+    except (TypeError, ValueError, NameError):  # unreadable type hints, or a result that does not match them
         return msgspec.json.decode(answer)

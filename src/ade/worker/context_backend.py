@@ -1,4 +1,4 @@
-"""Answers what runs ask for through their context, on the store itself."""
+"""Serves the requests that runs send through their context: on the store, or through the worker's backend."""
 
 import asyncio
 from typing import Any
@@ -32,7 +32,7 @@ from ade.worker.run import MUTE, Run, StopReason
 
 
 class StoreContextBackend:
-    """What a worker on the store does for its runs, apart from the lines they write."""
+    """Serves context requests of runs on the store, except output."""
 
     def __init__(self, stores: Stores, locks: RunLocks[Run], gates: ApprovalChecker) -> None:
         self._stores = stores
@@ -40,6 +40,7 @@ class StoreContextBackend:
         self._gates = gates
 
     async def ask(self, run: Run, request: Request) -> Any:
+        """Serve a request. Raises StaleLease and the errors of the request."""
         match request:
             case ReportProgress(value):
                 await self._keep_progress(run, value)
@@ -56,7 +57,7 @@ class StoreContextBackend:
         return None
 
     async def _govern(self, run: Run, request: TakeLock | LeaveLock | RequestStepApproval | CheckToolCall) -> Any:
-        """What is not the run's alone to decide."""
+        """Serve requests for locks and approvals."""
         match request:
             case TakeLock():
                 return await self._locks.take_more(run, request)
@@ -81,25 +82,25 @@ class StoreContextBackend:
 
 
 def _of_its_author(child: Task, parent: Task) -> Task:
-    """The author of a task is also the author of what it enqueues."""
+    """Make the author of the parent the author of the tasks it enqueues."""
     return child if child.author_id is not None else structs.replace(child, author_id=parent.author_id)
 
 
-# Answers what runs ask for through their context: a first look, the lines they write, and the backend for the rest.
+# The part that all backends share: it checks the lease, buffers output, and passes other requests to the backend.
 
 
 log = Log("ade.worker")
 
 
 class ContextBackend:
-    """Gives runs their contexts, and answers on the event loop, whatever mode they run in."""
+    """Creates the contexts of runs and serves their requests on the event loop, in every handler mode."""
 
     def __init__(self, backend: WorkerBackend) -> None:
         self._backend = backend
         self._outputs = backend.outputs
 
     async def answer(self, run: Run, request: Request) -> Any:
-        """Do what a run asks. A run that has lost its lease gets StaleLease and changes nothing."""
+        """Serve a request of a run. A run that has lost its lease gets StaleLease and changes nothing."""
         if not isinstance(request, WriteOutput | LeaveLock) and (run.detached or run.stop in MUTE):
             raise StaleLease(f"run {run.id} no longer holds task {run.task.id}")
         if isinstance(request, WriteOutput):
@@ -107,13 +108,13 @@ class ContextBackend:
         return await self._backend.ask(run, request)
 
     def context(self, run: Run) -> Context:
-        """For a handler on the loop."""
+        """Return the context of an async handler."""
         return Context(
             facts_of(run), lambda request: self.answer(run, request), lambda: run.is_ending, lambda: run.locks
         )
 
     def sync_context(self, run: Run) -> SyncContext:
-        """For a handler in a thread: its requests are answered by the loop while the thread waits."""
+        """Return the context of a handler in a thread: the loop serves its requests while the thread blocks."""
         loop = asyncio.get_running_loop()
 
         async def ask(request: Request) -> Any:
@@ -129,6 +130,7 @@ class ContextBackend:
 
 
 def facts_of(run: Run) -> RunInfo:
+    """Return what a handler can read about its run."""
     task = run.task
     return RunInfo(
         task_id=task.id,

@@ -1,4 +1,4 @@
-"""Executes the runs of a worker: starts them, ends them early, and detaches those that do not end."""
+"""The executor: starts the runs of a worker, ends them early, and detaches runs that do not end."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ RETURNED = "the worker was shut down"
 
 
 class RunExecutor:
-    """Executes claimed tasks. It owns what calls handlers and the completer of outcomes."""
+    """Executes claimed tasks. It owns the handler invoker and the completer."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class RunExecutor:
 
     @property
     def released(self) -> Sequence[str]:
-        """Ids of tasks that were handed back."""
+        """IDs of tasks that were returned to the queue."""
         return self._finisher.released
 
     def start(self, tasks: Sequence[Task]) -> None:
@@ -77,15 +77,15 @@ class RunExecutor:
             run.job = loop.create_task(self._work(run))
 
     def hand_back(self, tasks: Sequence[Task]) -> None:
-        """Claimed when it was too late to start them."""
+        """Return tasks to the queue that were claimed too late to start."""
         for task in tasks:
             run = Run(task, None, self)
-            run.owes_locks = False  # its place in their lines is for the next run
+            run.owes_locks = False  # its position in the wait queues is for the next run
             self._state.hold(run)
             self._finisher.add(run, Released(RETURNED))
 
     def stop(self, run: Run, why: StopReason) -> None:
-        """Tell a run to end; it gets some time for it, then it is let go of."""
+        """Tell a run to end; after a grace period it is detached."""
         if self._held.get(run.id) is not run or not run.end(why):
             return
         if run.began:
@@ -98,21 +98,21 @@ class RunExecutor:
             self.stop(run, why)
 
     def detach_all(self) -> None:
-        """Wait no longer for those that were told to end."""
+        """Detach all runs that were told to end."""
         for run in list(self._held.values()):
             self._detach(run)
 
     def gone(self, runs: Mapping[str, Status | None]) -> None:
-        """The store says these runs are over. One that waits for its commit will hear so from the commit."""
+        """End runs that the store reports as over. A run that waits for its commit gets this result from the commit."""
         for run_id, status in runs.items():
             run = self._held.get(run_id)
             if run is not None and not run.finishing:
-                if status is None:  # nothing that ADE does removes a running task
+                if status is None:  # no ADE operation removes a running task
                     log.error("task.record_lost", **_about(run), hint="the store has lost it; enqueue it again")
                 self.stop(run, StopReason.CANCELLED if status is Status.CANCELLED else StopReason.LOST)
 
     async def stop_committing(self) -> None:
-        """What is not committed by now is left behind."""
+        """Abandon outcomes that are not committed yet."""
         await self._finisher.close()
 
     async def close(self) -> None:
@@ -138,14 +138,14 @@ class RunExecutor:
                 if gates is not None and run.task.source == SYSTEM:
                     await gates.after(run, outcome)
         except asyncio.CancelledError:
-            if run.stop is None:  # by itself, or with the whole loop: then nothing is left to commit it
+            if run.stop is None:  # cancelled from within, or with the whole loop: then nothing is left to commit it
                 outcome = own_cancellation()
         except BaseException as error:
             outcome = failure_of(error)
         try:
             if self._probe.armed:
                 await self._probe(PERFORMED)
-        finally:  # a job that ended without this would keep its task for ever
+        finally:  # a job that ended without this would hold its task indefinitely
             if not run.detached:
                 self._ended(run, outcome)
 
@@ -159,7 +159,7 @@ class RunExecutor:
             self._finisher.drop(run)
             return
         if isinstance(verdict, Deferred):
-            run.owes_locks = False  # the place in their lines stays
+            run.owes_locks = False  # the position in the wait queues remains
         self._finisher.add(run, verdict)
         self._trigger.room_freed()
 
@@ -176,12 +176,12 @@ class RunExecutor:
 
 
 def _verdict(run: Run, outcome: Outcome | None) -> Outcome | None:
-    """What to commit for a run that ended like this; None when it must write nothing."""
+    """Return the outcome to commit for a run that ended like this; None if it must write nothing."""
     if run.stop in MUTE:
         return None
     if run.withheld is not None:
         return run.withheld
-    if run.stop is StopReason.LOCK_LOST:  # whatever it says: nothing protected what it did
+    if run.stop is StopReason.LOCK_LOST:  # whatever the outcome, nothing protected its work
         return lock_lost()
     if run.stop is None:
         return outcome or unwritable("the run ended without an outcome; middleware must return one")

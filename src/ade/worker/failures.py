@@ -1,4 +1,4 @@
-"""What a handler's exception means, as an outcome. The policy for each kind is core's table."""
+"""Converts exceptions of handlers, timeouts, and lost locks to failed outcomes."""
 
 import traceback
 
@@ -15,48 +15,50 @@ _KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (Retry, FailureKind.RETRY_ASKED),
     (RateLimited, FailureKind.RATE_LIMITED),
     (Unrecoverable, FailureKind.UNRECOVERABLE),
-    (Denied, FailureKind.UNRECOVERABLE),  # the guard would say the same again
-    (EffectUnknown, FailureKind.UNRECOVERABLE),  # another run would meet the same unknown
-    (NeedsStore, FailureKind.UNRECOVERABLE),  # another run here would be as far from the store
+    (Denied, FailureKind.UNRECOVERABLE),  # the guard would decide the same again
+    (EffectUnknown, FailureKind.UNRECOVERABLE),  # another run would find the same unknown state
+    (NeedsStore, FailureKind.UNRECOVERABLE),  # another run here would not reach the store either
     (MemoryError, FailureKind.OUT_OF_MEMORY),
 )
 _DELAYS = {FailureKind.RETRY_ASKED: "after", FailureKind.RATE_LIMITED: "retry_after"}
 
 
 def failure_of(error: BaseException) -> Failed:
-    """The outcome of a handler that raised this."""
+    """Return the outcome of a handler that raised this."""
     if type(error) is RunFailed:
         return error.failed
-    raised = type(error)  # isinstance would ask the exception itself, whose class may be wrong in any way
+    raised = type(error)  # isinstance would call code of the exception, whose class may be broken
     kind = next((kind for cause, kind in _KINDS if issubclass(raised, cause)), FailureKind.RAISED)
     return failed(kind, error, retry_after_ms=_asked_delay_ms(kind, error))
 
 
 def failed(kind: FailureKind, error: BaseException, *, retry_after_ms: int | None = None) -> Failed:
-    """A failure of this kind that shows the exception, with its traceback cut to a bearable length."""
+    """Return a failure of this kind with the exception and its traceback, truncated."""
     name = storable(type(error).__name__)
     details: dict[str, object] = {"traceback": _traceback(error)}
     return Failed(TaskError(kind=kind, type=name, message=_message(error), details=details), retry_after_ms)
 
 
 def timed_out(limit_ms: int) -> Failed:
+    """Return the outcome of a run that exceeded its timeout."""
     message = f"the run took longer than its time-out of {limit_ms / 1000:g} s"
     return Failed(TaskError(kind=FailureKind.TIMED_OUT, type="TimeoutError", message=message))
 
 
 def lock_lost() -> Failed:
+    """Return the outcome of a run that has lost a lock."""
     message = "a lock of this run was lost, so nothing protected what it did; it may run again"
     return Failed(TaskError(kind=FailureKind.RAISED, type="LockLost", message=message))
 
 
 def died(what: str, **details: object) -> Failed:
-    """The process that ran the handler ended without an answer."""
+    """Return the outcome of a run whose process ended without a response."""
     error = TaskError(kind=FailureKind.RAISED, type="ProcessDied", message=what, details=details or None)
     return Failed(error)
 
 
 def unwritable(what: str) -> Failed:
-    """An outcome that no store takes is replaced by this one, which every store does."""
+    """Return the failure that replaces an outcome no store can accept; every store accepts this one."""
     message = f"what came of the run could not be stored: {what}".encode("ascii", "backslashreplace").decode()
     return Failed(TaskError(kind=FailureKind.BAD_RESULT, type="NotStored", message=message[:_MESSAGE_LIMIT]))
 
@@ -67,14 +69,14 @@ def _asked_delay_ms(kind: FailureKind, error: BaseException) -> int | None:
     try:
         seconds = getattr(error, _DELAYS[kind])
         return None if seconds is None else max(round(seconds * 1000), 0)
-    except (AttributeError, TypeError, ValueError, OverflowError):  # not a number of seconds: the usual backoff
+    except (AttributeError, TypeError, ValueError, OverflowError):  # not a number of seconds: use the default backoff
         return None
 
 
 def _message(error: BaseException) -> str:
     try:
         text = str(error)
-    except BaseException as broken:  # a handler's exception class may be wrong in any way
+    except BaseException as broken:  # a handler's exception class may be broken
         text = f"(its message could not be made: {type(broken).__name__})"
     return storable(text[:_MESSAGE_LIMIT])
 

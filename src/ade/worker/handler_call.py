@@ -1,4 +1,4 @@
-"""Runs a handler in its mode and turns whatever happens into an Outcome. It never raises for a task's own fault."""
+"""Invokes a handler in its mode and converts any result or error to an Outcome. A task's own errors never raise."""
 
 import asyncio
 import threading
@@ -27,7 +27,7 @@ class Middleware(Protocol):
 
 
 class PayloadReader(Protocol):
-    """Where arguments and results that are too large for a record are."""
+    """Loads and stores arguments and results that are too large for a record."""
 
     def fits(self, raw: Raw) -> bool: ...
 
@@ -37,6 +37,8 @@ class PayloadReader(Protocol):
 
 
 class HandlerInvoker:
+    """Invokes handlers on the event loop, in threads, or in child processes."""
+
     def __init__(
         self,
         desk: ContextBackend,
@@ -51,7 +53,7 @@ class HandlerInvoker:
         self._children = ChildProcessPool(groups)
 
     def perform(self, run: Run) -> Awaitable[Outcome]:
-        """What came of the run. CancelledError passes through: whoever told the run to end knows why."""
+        """Return the outcome of the run. CancelledError propagates: the caller that ended the run has the reason."""
         if run.handler is None:
             return _unknown(run.task.name)
         if not self._middleware:
@@ -80,7 +82,7 @@ class HandlerInvoker:
             return failure_of(error)
 
     async def attempt(self, run: Run, handler: Handler) -> Outcome:
-        """With this handler, which may be another than the task's own, and without middleware."""
+        """Invoke this handler, which can differ from the task's own, without middleware."""
         try:
             args = run.task.args
             if not self._payloads.fits(args):
@@ -103,7 +105,7 @@ class HandlerInvoker:
                     value = await handler.function(*positional, **named)
             else:
                 value = await self._in_thread(run, handler, arguments)
-        except asyncio.CancelledError:  # a handler may raise anything; only being told to end is not its own affair
+        except asyncio.CancelledError:  # a handler can raise anything; only cancellation is not its own failure
             raise
         except BaseException as error:
             return failure_of(error)
@@ -114,7 +116,7 @@ class HandlerInvoker:
         return Succeeded(result) if self._payloads.fits(result) else await self._kept(run, result)
 
     async def _in_thread(self, run: Run, handler: Handler, arguments: dict[str, Any]) -> Any:
-        """A thread cannot be stopped; it reads from its context that it should end."""
+        """Run in a thread. A thread cannot be stopped; its context tells it that it should end."""
         context = None if handler.signature.parameters.context is None else self._desk.sync_context(run)
         positional, named = handler.signature.place(arguments, context)
         run.in_thread = True
@@ -140,7 +142,7 @@ class HandlerInvoker:
             run.child = None
 
     async def _kept(self, run: Run, result: Raw) -> Outcome:
-        """The result, or a reference to it where it is large."""
+        """Return the result, or a reference to it if it is large."""
         if self._payloads.fits(result):
             return Succeeded(result)
         task = run.task
@@ -158,6 +160,6 @@ async def _unknown(name: str) -> Outcome:
 
 
 def own_cancellation() -> Failed:
-    """A handler that ended in CancelledError though nobody told it to end has simply failed."""
+    """Return the failure of a handler that ended in CancelledError although it was not told to end."""
     message = "the handler was cancelled from within: something it awaited was cancelled"
     return Failed(TaskError(kind=FailureKind.RAISED, type="CancelledError", message=message))

@@ -1,4 +1,4 @@
-"""Named points in the worker at which a test may pause it, look, or kill it."""
+"""Instrumentation of a worker: the current trace context, OpenTelemetry spans, and test hooks at named points."""
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from ade.worker.spans import Spans
 
 
-# Traces: where a run stands in one, and the way to OpenTelemetry, of which nothing is loaded unless it is wanted.
+# Traces: the trace context of a run. OpenTelemetry is loaded only if it is enabled.
 
 
-current_trace: ContextVar[str | None] = ContextVar("ade_trace", default=None)  # of the run whose span is open
+current_trace: ContextVar[str | None] = ContextVar("ade_trace", default=None)  # of the run with the open span
 
 
 def open_spans() -> "Spans":
-    """What makes spans. Raises DriverMissing where OpenTelemetry is not installed."""
+    """Create the span factory. Raises DriverMissing if OpenTelemetry is not installed."""
     try:
         from ade.worker.spans import Spans
     except ImportError as error:
@@ -32,7 +32,7 @@ CLAIMED, PERFORMED, COMMITTED = "claimed", "performed", "committed"
 
 
 class WorkerProbe:
-    """In production nobody listens, and `armed` is False."""
+    """Hooks at which a test can pause, inspect, or kill the worker. In production `armed` is False."""
 
     __slots__ = ("_hooks", "armed")
 

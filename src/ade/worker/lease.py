@@ -1,4 +1,4 @@
-"""Renews the leases of all runs from a thread of its own, so that a blocked event loop loses nothing."""
+"""The lease thread: renews the leases of all runs, so that a blocked event loop does not lose them."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ from ade.worker.executor import RunExecutor
 from ade.worker.run import StopReason
 from ade.worker.state import WorkerState
 
-_BREATH_S = 0.05  # between two renewals, however often they are asked for
+_BREATH_S = 0.05  # between two renewals, however often they are requested
 log = Log("ade.worker")
 
 
@@ -24,24 +24,24 @@ class LeaseBackend(Protocol):
     def renew(self, held: Mapping[str, str]) -> Renewal: ...
 
     def guarded_at(self) -> float:
-        """When the guardian last renewed in place of the thread."""
+        """Return when the watchdog last renewed instead of the thread."""
 
 
 class LeasedRuns(Protocol):
-    """The runs whose leases are renewed. The lease thread calls all of this."""
+    """The runs whose leases are renewed. Called from the lease thread."""
 
     def to_renew(self) -> Mapping[str, str]:
-        """Run id -> task id."""
+        """Return run ID -> task ID."""
 
     def gone(self, lost: Mapping[str, Status | None]) -> None:
-        """These runs have lost their leases."""
+        """Handle runs that have lost their leases."""
 
     def overdue(self) -> None:
-        """All runs must be treated as lost."""
+        """Treat all runs as lost."""
 
 
 class LeaseThread:
-    """Renews until stopped, and notifies the runs of what it learns."""
+    """Renews until stopped, and reports lost leases to the runs."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class LeaseThread:
         self._backend = backend
         self._runs = runs
         self._heartbeat_s = heartbeat_s
-        self._patience_s = lease_s - min(heartbeat_s, lease_s / 4)  # then a run must be taken for lost
+        self._patience_s = lease_s - min(heartbeat_s, lease_s / 4)  # after this time a run must be considered lost
         self._clock = clock
         self._asked = threading.Event()
         self._stopping = False
@@ -67,7 +67,7 @@ class LeaseThread:
         self._thread.start()
 
     def kick(self) -> None:
-        """Renew now: something may have been cancelled."""
+        """Renew now: a task may have been cancelled."""
         self._asked.set()
 
     def stop(self) -> None:
@@ -77,19 +77,19 @@ class LeaseThread:
             self._thread.join(timeout=self._heartbeat_s + 1)
 
     def is_late(self) -> bool:
-        """Whether two beats have been missed, for instance because something held the interpreter."""
+        """Whether two heartbeats were missed, for instance because C code held the interpreter."""
         return self._clock() - self.renewed_at > 2 * self._heartbeat_s
 
     def is_overdue(self) -> bool:
-        """Whether the last renewal is so long ago that the leases may end before the next one."""
+        """Whether the last renewal is so old that the leases may expire before the next one."""
         return self._clock() - max(self.renewed_at, self._backend.guarded_at()) > self._patience_s
 
     def beat(self) -> None:
-        """One renewal. The lease is counted from before the call, which is when the store may have done it."""
+        """Renew once. The lease counts from before the call: the store may have renewed at any time since."""
         began = self._clock()
         try:
             gone = self._backend.renew(self._runs.to_renew()).gone
-        except Exception as error:  # whatever it is, the lease runs out
+        except Exception as error:  # whatever the error, the lease expires
             self._failures += 1
             is_fault = not isinstance(error, AdeError)
             log.warning("lease.not_renewed", error=str(error), failures=self._failures, exc_info=is_fault)
@@ -114,8 +114,9 @@ class LeaseThread:
 
 
 class RunsOnLoop:
-    """The event loop's side of the leases: what the thread learns is handled on the loop, and the thread sees whether
-    the loop is blocked."""
+    """The event loop's side of the leases: handles on the loop what the thread reports, and records when the loop last
+    ran.
+    """
 
     def __init__(self, runs: RunExecutor, state: WorkerState) -> None:
         self._runs = runs
@@ -134,9 +135,9 @@ class RunsOnLoop:
         self._loop.call_soon_threadsafe(self._runs.stop_all, StopReason.LOST)
 
     async def watch(self, lease: LeaseThread, every_s: float) -> None:
-        """Note that the loop is not blocked, and detect renewals that hang instead of failing.
+        """Record that the loop is not blocked, and detect renewals that hang instead of failing.
 
-        It takes two checks: after a block the lease thread runs first.
+        It takes two checks, because after a block the lease thread runs first.
         """
         was_overdue = False
         while True:

@@ -1,4 +1,4 @@
-"""Which duties there are and how often each is done."""
+"""Maintenance jobs: which jobs exist, how often they run, and the loop that runs them."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ from ade.worker.sweep import archive_and_prune
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceJob:
-    """`perform` answers how much it did; as long as it did something it is repeated at once."""
+    """A periodic job. `perform` returns how much it did; it is repeated immediately while that is not 0."""
 
     name: str
     every_s: float
@@ -38,11 +38,13 @@ def standard_jobs(
     settings: Settings,
     may_judge_leases: Callable[[], bool] = lambda: True,
 ) -> list[MaintenanceJob]:
-    """What every process with a worker does. Judging leases is left to others while our own renewals are late."""
+    """Return the jobs that every worker process runs. Lost leases are left to other workers while this one's renewals
+    are late.
+    """
 
     async def fire_schedules() -> int:
         await fire_due(stores, payloads, settings.task, partial(default_timeout_ms, stores), enqueue_guarded)
-        return 0  # what is due now has been fired: nothing to repeat
+        return 0  # everything due has fired: nothing to repeat
 
     kept = settings.sweep
     quick, slow, rare = kept.interval_s, max(kept.interval_s, 10.0), max(kept.interval_s, 3_600.0)
@@ -83,7 +85,7 @@ def standard_jobs(
 
 
 async def _follow_webhooks(stores: Stores, payloads: Payloads) -> int:
-    """Most have none, and do without all that belongs to them."""
+    """Deliver webhooks; loads the delivery module only if there are any."""
     if not await stores.documents.list_documents(KIND) and not (await stores.events.cursors()).get(CURSOR, 0):
         return 0
     from ade.webhooks.delivery import follow
@@ -97,15 +99,15 @@ def _figures(stores: Stores, kept: FigureSettings, quick: float) -> MaintenanceJ
     return MaintenanceJob(name="figures", every_s=max(quick, 1.0), perform=MetricsCollector(stores, kept).keep)
 
 
-# Does the duties on a timer. Every process may; a short claim on each duty keeps it from being done N times.
+# The maintenance loop. It runs in every worker process; a short claim per job prevents concurrent runs of the same job.
 
 
-_BLOCKED_S = 1.0  # a store that takes so long to answer was held by somebody
+_BLOCKED_S = 1.0  # if the store takes longer to respond, another process was blocking it
 log = Log("ade.sweep")
 
 
 async def run_jobs(store: SweepStore, jobs: Sequence[MaintenanceJob], holder: str) -> None:
-    """Do all duties, each in its own rhythm, until cancelled."""
+    """Run all jobs, each at its own interval, until cancelled."""
     async with asyncio.TaskGroup() as group:
         for duty in jobs:
             group.create_task(_repeat(store, duty, holder), name=f"ade-duty-{duty.name}")
@@ -114,14 +116,14 @@ async def run_jobs(store: SweepStore, jobs: Sequence[MaintenanceJob], holder: st
 async def run_job(
     store: SweepStore, duty: MaintenanceJob, holder: str, clock: Callable[[], float] = time.monotonic
 ) -> int:
-    """One round of a duty, if it is ours now. A failure is told and forgotten: the next round comes anyway."""
+    """Run a job once if this process can claim it. A failure is logged; the job runs again at the next interval."""
     return await try_job(store, duty, holder, clock) or 0
 
 
 async def try_job(
     store: SweepStore, duty: MaintenanceJob, holder: str, clock: Callable[[], float] = time.monotonic
 ) -> int | None:
-    """The same for who wants to know how it went: None when it failed."""
+    """Like `run_job`, but returns None on failure."""
     if not duty.may_run():
         return 0
     began = clock()
@@ -129,11 +131,11 @@ async def try_job(
         if not await store.take_duty(duty.name, holder, round(duty.every_s * 1500)):
             return 0
         if clock() - began > _BLOCKED_S:
-            # Whoever kept us waiting kept renewals waiting too: they come first, or live runs would be judged lost.
+            # The store was blocked, so renewals waited too. Let them go first, or live runs would be considered lost.
             log.warning("duty.postponed", duty=duty.name, waited_s=round(clock() - began, 1))
             return 0
         return await duty.perform()
-    except AdeError as error:  # its sentence says what is wrong and what to do
+    except AdeError as error:  # its message contains the cause and the remedy
         log.error("duty.failed", duty=duty.name, code=error.code, error=error.detail)
         return None
     except Exception:

@@ -1,6 +1,7 @@
-"""Messages between a worker and its child processes: a length, then JSON. The same words in both directions.
+"""Messages between a worker and its child processes, and the requests of a run's context.
 
-Every message names the run it belongs to, so that nothing said for one run can ever be taken for another's.
+A frame is a length followed by JSON, in both directions. Every message contains its run ID, so that a message of one
+run is never taken for another's.
 """
 
 import socket
@@ -19,33 +20,33 @@ _LENGTH = struct.Struct(">I")
 
 
 class ReportProgress(Struct, frozen=True, tag=True):
-    """Keep this as the run's progress."""
+    """Store this as the run's progress."""
 
     value: Raw
 
 
 class WriteOutput(Struct, frozen=True, tag=True):
-    """Keep this line of the run's output."""
+    """Store this line of the run's output."""
 
     text: str
-    stream: str = "log"  # what a program printed is of another one, and not logged by the worker as well
+    stream: str = "log"  # program output uses other streams, which the worker does not log
 
 
 class BeginEffect(Struct, frozen=True, tag=True):
-    """Enter a side effect as begun; answered by what the ledger has."""
+    """Record that a side effect has started; answered by the stored effect."""
 
     key: str
 
 
 class FinishEffect(Struct, frozen=True, tag=True):
-    """A side effect is done, with this answer."""
+    """A side effect is complete, with this result."""
 
     key: str
     answer: Raw
 
 
 class ForgetEffect(Struct, frozen=True, tag=True):
-    """Let a side effect be performed again."""
+    """Allow a side effect to be performed again."""
 
     key: str
 
@@ -57,9 +58,9 @@ class EnqueueChildren(Struct, frozen=True, tag=True):
 
 
 class RequestStepApproval(Struct, frozen=True, tag=True, kw_only=True):
-    """Go on only if people have agreed to this step; answered by whether it may.
+    """Continue only if reviewers have approved this step; answered by whether the run can continue.
 
-    For a tool call the guard decides whether people must agree at all.
+    For a tool call, the guard decides whether approval is required.
     """
 
     step: str
@@ -67,11 +68,11 @@ class RequestStepApproval(Struct, frozen=True, tag=True, kw_only=True):
     policies: tuple[str, ...] = ()
     reason: str = ""
     is_tool: bool = False
-    judged: MaybeRaw = None  # what the guard looks at, if people are shown something else: secrets may be hidden
+    judged: MaybeRaw = None  # what the guard checks, if reviewers see something else: secrets may be hidden
 
 
 class CheckToolCall(Struct, frozen=True, tag=True):
-    """Whether a tool may be used like this by now; answered by a Leave. Nothing is asked of anybody."""
+    """Check whether a tool call is allowed by now; answered by a Leave. Requests no approval."""
 
     tool: str
     about: Raw
@@ -101,14 +102,14 @@ class ContextRequest(Struct, frozen=True, tag=True):
 
 
 class EffectState(Struct, frozen=True):
-    """What the ledger has under a key, and whether the run that entered it is alive."""
+    """The stored effect of a key, and whether the run that stored it is alive."""
 
     effect: Effect
     live: bool
 
 
 class RequestFailed(Struct, frozen=True, tag=True):
-    """The request failed; the error is raised again where it came from."""
+    """The request failed; the error is raised again in the handler."""
 
     run_id: str
     number: int
@@ -117,13 +118,15 @@ class RequestFailed(Struct, frozen=True, tag=True):
 
 
 class ContextReply(Struct, frozen=True, tag=True):
+    """The response to a request of a run."""
+
     run_id: str
     number: int
     value: Raw
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
-    """What a handler may know about its run."""
+    """What a handler can read about its run."""
 
     task_id: str
     name: str
@@ -131,9 +134,9 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     worker: str
     run_id: str
     author: str | None = None
-    trace: str | None = None  # where it stands in a trace
-    progress: MaybeRaw = None  # what an earlier run of the task has told last
-    scope: str = ""  # what its locks are held and waited for under
+    trace: str | None = None  # its trace context
+    progress: MaybeRaw = None  # the last progress reported by an earlier run of the task
+    scope: str = ""  # the lock scope of the run
     locks: tuple[LockItem, ...] = ()  # of its task
 
 
@@ -145,15 +148,19 @@ class HandlerCall(Struct, frozen=True, tag=True):
     main_path: str | None  # set when the module is a script
     args: Raw
     facts: RunInfo
-    is_main: bool = False  # the function stands in the program that the worker was started as
+    is_main: bool = False  # the function is defined in the program that the worker was started as
 
 
 class HandlerReturned(Struct, frozen=True, tag=True):
+    """The handler returned this result."""
+
     run_id: str
     result: Raw
 
 
 class HandlerRaised(Struct, frozen=True, tag=True):
+    """The handler failed."""
+
     run_id: str
     failure: Failed
 
@@ -167,23 +174,25 @@ decode_to_child = msgspec.json.Decoder(ToChild).decode
 
 
 async def read_frame(reader: StreamReader) -> bytes:
-    """The next message; IncompleteReadError when the other side is gone."""
+    """Read the next message. Raises IncompleteReadError if the peer is gone."""
     (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
     return await reader.readexactly(length)
 
 
 async def write_frame(writer: StreamWriter, message: bytes) -> None:
+    """Write a message and wait until the buffer is drained."""
     writer.write(_LENGTH.pack(len(message)) + message)
     await writer.drain()
 
 
 def receive(line: socket.socket) -> bytes:
-    """The next message, waiting for it; EOFError when the other side is gone."""
+    """Block until the next message arrives. Raises EOFError if the peer is gone."""
     (length,) = _LENGTH.unpack(_receive_exactly(line, _LENGTH.size))
     return _receive_exactly(line, length)
 
 
 def send(line: socket.socket, message: bytes) -> None:
+    """Send a message, blocking."""
     line.sendall(_LENGTH.pack(len(message)) + message)
 
 

@@ -1,4 +1,4 @@
-"""The lines runs write: gathered for a moment, stored together."""
+"""Buffers the output lines of runs and stores them in batches."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from ade.stores.ports import Clock, OutputStore
 from ade.tasks.model import OutputLine
 
 _SOON_S = 0.1
-_FULL = 200  # lines that are stored without waiting any longer
-_MOST = 10_000  # lines kept while the store is away; what is beyond is dropped
+_FULL = 200  # lines that are stored without further delay
+_MOST = 10_000  # lines kept while the store is unavailable; more are dropped
 
 _IN_PLACE = "[this line could not be stored]"
 
@@ -20,7 +20,7 @@ log = Log("ade.worker")
 
 
 class OutputBuffer:
-    """Lines of all runs, in order. They are stored at the latest before the outcome of their run is."""
+    """The output lines of all runs, in order. They are stored before the outcome of their run at the latest."""
 
     def __init__(self, store: OutputStore, clock: Clock) -> None:
         self._store = store
@@ -47,7 +47,7 @@ class OutputBuffer:
             self._flush_soon = asyncio.get_running_loop().call_later(_SOON_S, self._flush_in_background)
 
     async def flush(self) -> None:
-        """Store what there is. Without a store the lines stay for the next time. Never raises: outcomes come after."""
+        """Store the buffered lines. They stay buffered if the store is unavailable. Never raises: outcomes follow."""
         async with self._flushing:
             self._forget_timer()
             lines, self._lines = self._lines, []
@@ -58,7 +58,7 @@ class OutputBuffer:
             except StoreError as error:
                 self._lines = lines + self._lines
                 log.warning("output.kept_back", lines=len(self._lines), error=str(error))
-            except Exception:  # some line cannot be stored: the others can
+            except Exception:  # one line cannot be stored: the others can
                 log.exception("output.impossible", lines=len(lines))
                 await self._store_each(lines)
 

@@ -1,4 +1,4 @@
-"""The claim loop: claims as much as there is room for, as soon as there is work or room, and never polls hotly."""
+"""The poller: claims as many tasks as there is room for, as soon as there is work or room, without busy polling."""
 
 import asyncio
 import os
@@ -50,12 +50,13 @@ class TaskPoller:
         self._names = names_of(registry)
         self._modes = tuple(mode for (mode,) in self._names)
         self._own = frozenset(options.capabilities)
-        self._unanswered: ClaimRequest | None = None  # asked before the backend went away; the same request is repeated
+        # Sent before the backend became unavailable; the same request is repeated.
+        self._unanswered: ClaimRequest | None = None
         self._asking: asyncio.Task[Sequence[Task]] | None = None  # a claim that waits for work
         self._ids = RunIds()
         self._stopped = asyncio.Event()
-        self._fruitful = False  # the round brought something
-        self._appetite = _LEAST_APPETITE  # tasks asked for at once: asking for many costs, even if few are there
+        self._fruitful = False  # the round returned tasks
+        self._appetite = _LEAST_APPETITE  # tasks requested per claim: requesting many costs time, even if few exist
 
     async def work(self) -> None:
         """Claim until told to stop."""
@@ -66,7 +67,7 @@ class TaskPoller:
                 self._wake.clear()
                 try:
                     await self._claim_round()
-                except Exception as error:  # a worker that stops polling is of no use
+                except Exception as error:  # a worker that stops polling is useless
                     await self._pause(error, times)
                     times += 1
                     continue
@@ -78,7 +79,7 @@ class TaskPoller:
             unfollow()
 
     async def stop(self) -> None:
-        """Claim no more. A claim that only waits for work is given up, which a server notices."""
+        """Stop claiming. A claim that only waits for work is cancelled, which a server notices."""
         self._stopped.set()
         self._wake.set()
         if self._asking is not None and not self._asking.done():
@@ -89,15 +90,16 @@ class TaskPoller:
         pause = self._backend.claim_pause_s(times)
         log.warning("claim.repeated", error=str(error), pause_s=round(pause, 2), exc_info=_is_unexpected(error))
         if self._backend.is_refusal(error):
-            self._unanswered = None  # it brought nothing: the next one may be another
+            self._unanswered = None  # it claimed nothing: the next request can differ
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopped.wait(), pause)
 
     async def _claim_round(self) -> None:
-        """Claim for all modes together as far as the scarcest one has room, so that priorities hold across modes;
-        then for the others. Every round begins with all that have room, so what is first in line is never passed over.
+        """Claim for all modes together as far as the fullest one has room, so that priorities hold across modes; then
+        for the others. Every round starts with all modes that have room, so the first task in the queue is never
+        passed over.
 
-        A claim that waits for work is a round of its own, so that the next one is for all modes again.
+        A claim that waits for work is its own round, so that the next one is for all modes again.
         """
         trigger = self._trigger
         trigger.begin_round()
@@ -128,16 +130,16 @@ class TaskPoller:
             with_more += [mode for mode in open_modes if rooms[mode] == limit or self._backend.waits]
             modes = () if self._backend.waits else tuple(mode for mode in open_modes if rooms[mode] > limit)
         if any(self._state.room(mode) > 0 for mode in with_more):
-            self._wake.set()  # one call hands out only so many: go on while these begin
+            self._wake.set()  # one call returns a limited number: continue while these start
 
     async def _with_units(self, run_ids: list[str]) -> list[str]:
-        """Those of them that may begin, as far as the agent is concerned."""
+        """Return the run IDs for which the agent has capacity."""
         if self._capacity is None:
             return run_ids
         given = await self._capacity.take(run_ids)
         if len(given) < len(run_ids):
             self._trigger.capped = True
-            if self._capacity.has_over:  # since it was asked
+            if self._capacity.has_over:  # since the request
                 self._wake.set()
         return given
 
@@ -157,7 +159,7 @@ class TaskPoller:
         )
 
     async def _claim(self, request: ClaimRequest, *, is_last: bool = False) -> int:
-        """Start what the backend hands out; how many these are."""
+        """Claim and start tasks; returns their number."""
         self._unanswered = request
         if self._backend.waits and not is_last:
             tasks = await self._waiting_claim(request)
@@ -176,14 +178,14 @@ class TaskPoller:
         if self._capacity is not None:
             self._capacity.claimed()
         if tasks:
-            # They begin before anything else is asked. Short ones are done in the first turn of the loop, and in the
-            # second their commit is asked for: the next claim then goes with it into one transaction.
+            # Let the runs start before anything else is requested. Short handlers finish in the first turn of the loop,
+            # and request their commit in the second: the next claim then shares a transaction with it.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         return len(tasks)
 
     async def _waiting_claim(self, request: ClaimRequest) -> Sequence[Task] | None:
-        """In a task of its own, so that it can be given up. Returns None then: what it claimed is unknown."""
+        """Claim in a separate asyncio task that can be cancelled; None then, since what it claimed is unknown."""
         self._asking = asyncio.ensure_future(self._backend.claim(request))
         try:
             return await self._asking
@@ -193,7 +195,7 @@ class TaskPoller:
             return None
 
     async def _clear_up(self) -> None:
-        """Only this worker knows of a claim without an answer: it is repeated, and what it claimed is handed back."""
+        """Repeat a claim without a response and return its tasks: only this worker knows of them."""
         if self._unanswered is None:
             return
         try:
@@ -202,10 +204,11 @@ class TaskPoller:
             log.warning("claim.unanswered", error=str(error), exc_info=_is_unexpected(error))
 
     async def _rest(self) -> None:
-        """Until there is work, room, a due task or time for the slow look."""
+        """Wait for work, room, a due task, or the poll interval."""
         trigger = self._trigger
         if trigger.starved and (trigger.hinted or self._backend.waits):
-            if not (self._fruitful or self._backend.waits):  # announced work may be for others: look often, not hotly
+            # The work may be for others: poll often, but not in a busy loop.
+            if not (self._fruitful or self._backend.waits):
                 await asyncio.sleep(LINGER_S)
             return
         if trigger.capped and trigger.freed:  # others may have been faster
@@ -228,7 +231,7 @@ def _is_unexpected(error: Exception) -> bool:
 
 
 def names_of(registry: Registry) -> dict[tuple[HandlerMode, ...], frozenset[str]]:
-    """What may be claimed for a mode. What may be claimed for several is added when it is first asked for."""
+    """Return the task names of each mode. Combinations of modes are added on first use."""
     by_mode: dict[HandlerMode, set[str]] = {}
     for handler in registry:
         by_mode.setdefault(handler.mode, set()).add(handler.name)
@@ -236,12 +239,13 @@ def names_of(registry: Registry) -> dict[tuple[HandlerMode, ...], frozenset[str]
 
 
 def fresh_ids(count: int) -> list[str]:
+    """Return new random run IDs."""
     digits = os.urandom(16 * count).hex()
     return [digits[start : start + 32] for start in range(0, len(digits), 32)]
 
 
 class RunIds:
-    """A stock of run ids: asking the kernel for each batch would give the interpreter away each time."""
+    """A stock of run IDs: a system call per batch would release the interpreter lock each time."""
 
     def __init__(self, stock: int = 1_024) -> None:
         self._stock = stock
@@ -251,5 +255,5 @@ class RunIds:
         if len(self._ids) < count:
             self._ids += fresh_ids(max(self._stock, count))
         taken = self._ids[-count:]
-        del self._ids[-count:]  # a copy of the others would touch every one of them
+        del self._ids[-count:]  # copying the rest would touch every ID
         return taken

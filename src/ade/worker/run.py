@@ -1,4 +1,4 @@
-"""One run of a task in this worker: what it holds, and why it is being ended early, if it is."""
+"""One run of a task in this worker: its state, and why it is ended early."""
 
 import asyncio
 from enum import StrEnum, auto
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 class StopReason(StrEnum):
     """Why a run is told to end before it is done."""
 
-    TIMED_OUT = auto()  # fails, and may be tried again
-    LOCK_LOST = auto()  # what it does is not protected any more: fails, and may be tried again
-    SHUTDOWN = auto()  # is handed back
+    TIMED_OUT = auto()  # fails, and can be retried
+    LOCK_LOST = auto()  # its work is no longer protected: fails, and can be retried
+    SHUTDOWN = auto()  # is returned to the queue
     CANCELLED = auto()  # the task was cancelled; nothing is written
     LOST = auto()  # the lease is gone; nothing is written
 
 
-_NO_LOCKS: "dict[str, HeldLock]" = {}  # of a run that has none; never written to
+_NO_LOCKS: "dict[str, HeldLock]" = {}  # of a run without locks; never written to
 MUTE = frozenset({StopReason.CANCELLED, StopReason.LOST})
 
 
@@ -34,13 +34,13 @@ class Killable(Protocol):
 
 
 class RunOwner(Protocol):
-    """What executes a run: it ends it early, and detaches it if it does not end."""
+    """The executor of a run: ends it early, and detaches it if it does not end."""
 
     def stop(self, run: "Run", why: StopReason) -> None: ...
 
 
 class Run:
-    """A claimed task on its way. Lives on the event loop; `stop` is also read by the handler's thread."""
+    """A claimed task in progress. Lives on the event loop; `stop` is also read by the handler's thread."""
 
     __slots__ = (
         "alarm",
@@ -67,35 +67,35 @@ class Run:
         self.task = task
         self.owner = owner  # None: nothing executes it
         self.id = task.run_id or ""
-        self.handler = handler  # None: this worker does not know the name
+        self.handler = handler  # None: this worker has no such task
         self.mode = HandlerMode.ASYNC if handler is None else handler.mode
         self.stop: StopReason | None = None
-        self.began = False  # its job has taken the first step
-        self.finishing = False  # performed; its outcome waits to be committed
-        self.detached = False  # did not end when told to; whatever it still does is ignored
+        self.began = False  # its job has started
+        self.finishing = False  # the handler is done; its outcome waits to be committed
+        self.detached = False  # did not end when told to; anything it still does is ignored
         self.job: asyncio.Task[None] | None = None
         self.alarm: TimerEntry | None = None
-        self.entry = b""  # its line on the slate, once it is held
-        self.until_ms = 0  # monotonic: beyond it the run is hung for certain; 0 without a time-out
-        self.owes_locks = bool(task.locks)  # what its task names must be let go of: it is held, or may be
+        self.entry = b""  # its entry on the shared lease page, once it is held
+        self.until_ms = 0  # monotonic: after this time the run certainly hangs; 0 without a timeout
+        self.owes_locks = bool(task.locks)  # its task's locks must be released: they are held, or may be
         self.locks: dict[str, HeldLock] = _NO_LOCKS
-        self.withheld: Withheld | None = None  # it met a gate, so that is how it ends
-        self.child: Killable | None = None  # while it runs there: killed instead of its job being cancelled
-        self.in_thread = False  # where it can only be told to end: its context says so
+        self.withheld: Withheld | None = None  # set when the run must wait for approval: that is its outcome
+        self.child: Killable | None = None  # while it runs there: the process is killed instead of cancelling the job
+        self.in_thread = False  # cannot be cancelled there: its context tells it to end
 
     @property
     def uses_locks(self) -> bool:
-        """Whether there is something to let go of when it is over."""
+        """Whether there are locks to release at its end."""
         return bool(self.locks or self.owes_locks)
 
     @property
     def is_ending(self) -> bool:
-        """Told to end, or performed."""
+        """Whether it was told to end, or is done."""
         return self.stop is not None or self.finishing
 
     @property
     def is_over(self) -> bool:
-        """Nothing that it asks for from now on is its own."""
+        """Whether it no longer holds its task, so that its requests must be rejected."""
         return self.finishing or self.detached or self.stop in MUTE
 
     def abort(self, why: StopReason) -> None:
@@ -104,7 +104,9 @@ class Run:
             self.owner.stop(self, why)
 
     def end(self, why: StopReason) -> bool:
-        """By its owner. A reason that forbids writing replaces one that does not; True if it is news."""
+        """End the run; called by its owner. A reason that forbids writing replaces one that allows it. True if it
+        changed.
+        """
         if self.finishing or (self.stop is not None and (self.stop in MUTE or why not in MUTE)):
             return False
         self.stop = why
@@ -116,5 +118,5 @@ class Run:
 
 
 def lose_lock(run: Run) -> None:
-    """End a run that nothing protects any more."""
+    """End a run whose work is no longer protected by a lock."""
     run.abort(StopReason.LOCK_LOST)

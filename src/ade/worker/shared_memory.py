@@ -1,8 +1,8 @@
-"""A page of memory shared by a worker and its guardian: which runs are held, when each side last renewed them, and
-which process groups end with the worker.
+"""The lease page: memory shared by a worker and its watchdog.
 
-The worker writes it before any handler runs, so the guardian knows of a run even if that run at once takes hold of
-the interpreter and never lets the lease thread run again. Only the standard library: the guardian stays small.
+It contains the held runs, the time of the last renewal by each side, and the process groups that end with the worker.
+The worker writes it before a handler runs, so the watchdog has a run even if the handler immediately blocks the
+interpreter and the lease thread never runs again. Uses only the standard library, to keep the watchdog small.
 """
 
 import mmap
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 TYPE_CHECKING = False  # as in `typing`, which is large
 
 
-# `NamedTuple` without the module `typing`, which would take more of the guardian's memory than all of ADE in it.
+# `NamedTuple` without the module `typing`, which would take more of the watchdog's memory than ADE itself.
 
 
 if TYPE_CHECKING:
@@ -41,32 +41,36 @@ _VERSION = struct.Struct("<Q")  # odd while the worker is writing
 _MOMENT = struct.Struct("<q")
 _COUNT = struct.Struct("<I")
 _RUN = struct.Struct("<32sq48s")
-_GROUP = struct.Struct("<q")  # 0: nothing is written there
+_GROUP = struct.Struct("<q")  # 0: an empty slot
 _MOST_GROUPS = 1_024
 _BEAT_AT, _GUARDED_AT, _COUNT_AT, _GROUPS_AT = 8, 16, 24, 32
 _RUNS_AT = _GROUPS_AT + _MOST_GROUPS * _GROUP.size
 
 
 class HeldRun(NamedTuple):
+    """A held run on the lease page."""
+
     run_id: str
-    until_ms: int  # monotonic; 0: the run has no time-out
+    until_ms: int  # monotonic; 0: the run has no timeout
     task_id: str = ""
 
 
 def entry_of(run: HeldRun) -> bytes:
-    """The run as it stands on the slate. It never changes, so it is made once for each run."""
+    """Return the run's bytes on the lease page. They never change, so they are created once per run."""
     return _RUN.pack(run.run_id.encode(), run.until_ms, run.task_id.encode())
 
 
 class LeasePageSnapshot(NamedTuple):
-    """The slate as it was at one moment. Times are monotonic milliseconds."""
+    """The lease page at one moment. Times are monotonic milliseconds."""
 
     beat_ms: int  # the worker's own last renewal
-    guarded_ms: int  # the guardian's last renewal
+    guarded_ms: int  # the watchdog's last renewal
     runs: tuple[HeldRun, ...]
 
 
 class SharedLeasePage:
+    """The lease page, readable and writable by both processes."""
+
     def __init__(self, descriptor: int, capacity: int) -> None:
         self.descriptor = descriptor
         self.capacity = capacity
@@ -88,7 +92,7 @@ class SharedLeasePage:
         return cls(descriptor, capacity)
 
     def write_runs(self, entries: Iterable[bytes]) -> None:
-        """By the worker: what it holds now, an `entry_of` for each."""
+        """Write the held runs, an `entry_of` each; called by the worker."""
         packed = list(entries)[: self.capacity]
         self._version += 1
         _VERSION.pack_into(self._memory, 0, self._version)
@@ -98,14 +102,14 @@ class SharedLeasePage:
         _VERSION.pack_into(self._memory, 0, self._version)
 
     def add_group(self, group: int) -> None:
-        """By the worker: these processes must not outlive it. Each has its place, so none is ever half written."""
+        """Register a process group that must not outlive the worker. Each has its own slot, so none is half written."""
         self._replace_group(0, group)
 
     def remove_group(self, group: int) -> None:
         self._replace_group(group, 0)
 
     def read_groups(self) -> list[int]:
-        return [group for group in self._groups() if group > 1]  # 0 is our own group, 1 stands for all processes
+        return [group for group in self._groups() if group > 1]  # 0 is our own group, 1 means all processes
 
     def write_beat(self, moment_ms: int) -> None:
         _MOMENT.pack_into(self._memory, _BEAT_AT, moment_ms)
@@ -114,7 +118,7 @@ class SharedLeasePage:
         _MOMENT.pack_into(self._memory, _GUARDED_AT, moment_ms)
 
     def read(self) -> LeasePageSnapshot:
-        """A whole page. If the worker was stopped in the middle of writing one, the one before it."""
+        """Return a consistent page. If the worker was stopped during a write, it contains the previous runs."""
         for _ in range(100):
             before = _VERSION.unpack_from(self._memory, 0)[0]
             page = self._read_once()
@@ -128,7 +132,7 @@ class SharedLeasePage:
 
     def _replace_group(self, before: int, after: int) -> None:
         groups = self._groups()
-        if before in groups:  # else there is no room, or it was not noted for want of room
+        if before in groups:  # else there is no free slot, or it was never registered for lack of one
             _GROUP.pack_into(self._memory, _GROUPS_AT + groups.index(before) * _GROUP.size, after)
 
     def _read_once(self) -> LeasePageSnapshot:

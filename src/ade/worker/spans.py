@@ -1,4 +1,4 @@
-"""Spans of enqueuing and running, by OpenTelemetry's words for messaging. Loaded only where traces are enabled."""
+"""OpenTelemetry spans of enqueuing and running tasks, by the messaging conventions. Loaded only for traces."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,8 +21,9 @@ from ade.worker.instrumentation import current_trace
 
 
 class Spans:
-    """Makes spans with the provider that the program has set; where it has set none, with one that sends them by OTLP,
-    as the environment says (`OTEL_EXPORTER_OTLP_ENDPOINT` and the like)."""
+    """Creates spans with the tracer provider of the program. If there is none, it sets one that exports by OTLP,
+    configured by the environment (`OTEL_EXPORTER_OTLP_ENDPOINT` and so on).
+    """
 
     def __init__(self) -> None:
         if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
@@ -30,7 +31,7 @@ class Spans:
         self._tracer = trace.get_tracer("ade", VERSION)
 
     async def __call__(self, task: Task, proceed: Callable[[], Awaitable[Outcome]]) -> Outcome:
-        """The outermost middleware: the span of a run."""
+        """The outermost middleware: create the span of a run."""
         about = {
             **_about("run", "process", task.queue, task.name),
             "messaging.message.id": task.id,
@@ -49,7 +50,7 @@ class Spans:
             return outcome
 
     def over(self, stores: Stores) -> Stores:
-        """The store, with a span for everything that is put into it, whoever does."""
+        """Return the stores with a span for every insert of tasks."""
         tasks = cast(TaskStore, _TracedTaskStore(stores.tasks, self))
         blocking = (
             None if stores.blocking is None else cast(BlockingInserts, _TracedBlockingInserts(stores.blocking, self))
@@ -58,7 +59,7 @@ class Spans:
 
     @contextmanager
     def enqueuing(self, tasks: Sequence[Task]) -> Iterator[list[Task]]:
-        """A span for the tasks of each trace; the tasks as they are to be stored, each with its place in that."""
+        """Create one span per trace; yields the tasks to store, each with its trace context."""
         here = trace.get_current_span().get_span_context()
         spans: dict[str | None, Span] = {}
         try:
@@ -97,7 +98,7 @@ class Spans:
 
 
 class _TracedTaskStore:
-    """TaskStore, but for `add`."""
+    """A TaskStore with a traced `add`."""
 
     def __init__(self, real: TaskStore, spans: Spans) -> None:
         self._real = real
@@ -132,7 +133,9 @@ def _about(verb: str, kind: str, queue: str, name: str) -> dict[str, Any]:
 
 
 def _parent(text: str | None) -> Context:
-    """A context with the span that a trace text names, or none at all: a worker has nothing to do with it."""
+    """Return a context with the span that a trace context names, else an empty one: the worker's own context is
+    unrelated.
+    """
     place = read_trace(text)
     if place is None:
         return Context()

@@ -1,4 +1,4 @@
-"""What the parts of a worker share: the runs it holds, and when to poll for more."""
+"""The state that the parts of a worker share: the runs it holds, and what triggers the next claim."""
 
 import asyncio
 from collections import Counter
@@ -10,18 +10,18 @@ from ade.worker.run import Run
 from ade.worker.shared_memory import HeldRun, SharedLeasePage, entry_of
 from ade.worker.timer import SharedTimer
 
-LINGER_S = 0.002  # how long a freed slot waits for company, so that a backlog is claimed in batches
+LINGER_S = 0.002  # how long a freed slot waits for others, so that a backlog is claimed in batches
 
 
 class WorkerState:
     """The runs of a worker, from claim to commit, and its progress.
 
-    Used on the event loop; the lease thread reads it too.
+    Used on the event loop; the lease thread also reads it.
     """
 
     def __init__(self, options: WorkerOptions, *, now: int = 0, page: SharedLeasePage | None = None) -> None:
         self._options = options
-        self._page = page  # where the guardian reads which runs are held; None: there is no guardian
+        self._page = page  # where the watchdog reads which runs are held; None: there is no watchdog
         self._limits = {
             HandlerMode.ASYNC: options.concurrency,
             HandlerMode.THREAD: min(options.threads, options.concurrency),
@@ -30,16 +30,16 @@ class WorkerState:
         self._performing: Counter[HandlerMode] = Counter()
         self._emptied = asyncio.Event()
         self.held: dict[str, Run] = {}
-        self.performing = 0  # in all modes together
-        self.wake = asyncio.Event()  # there may be something to claim
-        self.progress_at = now  # when the claim loop last went round, as the store tells the time
+        self.performing = 0  # in all modes
+        self.wake = asyncio.Event()  # there may be a task to claim
+        self.progress_at = now  # when the claim loop last completed a round, on the store's clock
         self.draining = False
 
     def room(self, mode: HandlerMode) -> int:
-        """How many more runs of this mode there may be. What waits for its commit counts for half.
+        """Return how many more runs of this mode can start. A run that waits for its commit counts half.
 
-        While something waits for that, a little room is none: the commit makes more of it at once, and claims that were
-        small once would stay small, because what begins together ends together.
+        While a commit is pending, a small amount of room counts as none: the commit will free more, and small claims
+        would stay small, because runs that start together end together.
         """
         concurrency = self._options.concurrency
         anywhere = min(concurrency - self.performing, 2 * concurrency - len(self.held))
@@ -48,10 +48,10 @@ class WorkerState:
         return min(anywhere, self._limits[mode] - self._performing[mode])
 
     def to_renew(self, *, now_ms: int, silent_ms: int) -> dict[str, str]:
-        """Run id -> task id of the runs worth keeping for a loop that last went round so long ago. For any thread.
+        """Return the runs worth renewing (run ID -> task ID) for a loop that last ran `silent_ms` ago. Thread-safe.
 
-        The loop ends a run at its time-out plus the time it gets to end. One that is held beyond that hangs, and so
-        does the loop: another worker may have it. An outcome that waits for its commit is kept while the loop lives.
+        The loop ends a run at its timeout plus the grace period. A run held beyond that hangs, and so does the loop:
+        another worker can have the task. An outcome that waits for its commit is kept while the loop is alive.
         """
         if silent_ms >= self._options.guard_silence_s * 1000:
             return {}
@@ -64,13 +64,13 @@ class WorkerState:
         }
 
     def hold(self, run: Run) -> None:
-        """A run was claimed."""
+        """Add a claimed run."""
         if self._page is not None:
             run.entry = entry_of(HeldRun(run.id, run.until_ms, run.task.id))
         self.held[run.id] = run
 
     def publish(self) -> None:
-        """Write the held runs for the guardian, before any handler can block the interpreter."""
+        """Write the held runs for the watchdog, before a handler can block the interpreter."""
         if self._page is not None:
             self._page.write_runs([run.entry for run in self.held.values()])
 
@@ -83,20 +83,20 @@ class WorkerState:
         self.performing -= 1
 
     def drop(self, run: Run) -> None:
-        """The run is over, whatever came of it."""
+        """Remove a finished run, whatever its outcome."""
         self.held.pop(run.id, None)
         if not self.held:
             self._emptied.set()
 
     async def emptied(self) -> None:
-        """Wait until nothing is held any more."""
+        """Wait until no run is held."""
         while self.held:
             self._emptied.clear()
             await self._emptied.wait()
 
 
 class ClaimTrigger:
-    """Decides what wakes the poller up. The poller sets the flags for what it waits for."""
+    """Decides what wakes the poller. The poller sets the flags for what it waits for."""
 
     def __init__(
         self, state: WorkerState, timer: SharedTimer, concurrency: int, capacity: AgentCapacity | None = None
@@ -106,35 +106,35 @@ class ClaimTrigger:
         self._timer = timer
         self._concurrency = concurrency
         self._enough = max(concurrency // 4, 1)
-        self._capacity = capacity  # of the agent the worker works for, if it works for one
+        self._capacity = capacity  # of the worker's agent, if it has one
         self._lingering = False
-        self.starved = False  # some claim brought less than it asked for: new work must wake us
-        self.eager = False  # some mode could take more: new room must wake us
-        self.capped = False  # the agent had no more units: one that comes free must wake us
-        self.freed = False  # units came free since the round began
+        self.starved = False  # a claim returned less than requested: new work must wake the poller
+        self.eager = False  # some mode could take more: new room must wake the poller
+        self.capped = False  # the agent had no more units: a freed unit must wake the poller
+        self.freed = False  # units were freed since the round began
         self.hinted = False  # new work was announced since the round began
 
     def begin_round(self) -> None:
-        """The poller polls now, and waits for nothing."""
+        """Reset the flags: the poller polls now and waits for nothing."""
         self.starved = self.eager = self.capped = self.freed = self.hinted = False
 
     def work_announced(self) -> None:
-        """New work wakes a poller that has room for it; with a backlog in sight it is no news."""
+        """Wake a poller that has room for new work; with a known backlog, new work changes nothing."""
         self.hinted = True
         if self.starved:
             self._wake.set()
 
     def units_freed(self) -> None:
-        """Units of the agent were given back, or it may do more."""
+        """Record that units of the agent were released, or that its capacity increased."""
         self.freed = True
         if self.capped:
             self._wake.set()
 
     def room_freed(self) -> None:
-        """A run has ended, or was committed."""
+        """Record that a run has ended or was committed."""
         if self._capacity is not None:
             self._capacity.look()
-            if self.capped:  # then room is of use only with a unit
+            if self.capped:  # then room is useful only with a unit
                 if self._capacity.has_over:
                     self._wake.set()
                 return
@@ -148,7 +148,7 @@ class ClaimTrigger:
             self._timer.after(LINGER_S, self._end_linger)
 
     def settled(self) -> None:
-        """What was committed may have let others go ahead: tasks that waited for it."""
+        """Wake a starved poller: a commit may have unblocked dependent tasks."""
         if self.starved:
             self._wake.set()
 

@@ -42,8 +42,8 @@ from ade.worker.shared_memory import SharedLeasePage
 from ade.worker.state import ClaimTrigger, WorkerState
 from ade.worker.watchdog import WatchdogConfig, WatchdogProcess, WatchdogSpec
 
-Answered = tuple[Change, AdeError | None]  # what was written, or why it was not
-_PASSING = (StoreUnavailable, DiskFull, StoreReadOnly)  # the store comes back, or is repaired
+Answered = tuple[Change, AdeError | None]  # the written change, or why it was not written
+_PASSING = (StoreUnavailable, DiskFull, StoreReadOnly)  # the store recovers, or is repaired
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0  # between two commits of the same outcomes
 _FIRST_CLAIM_PAUSE_S, _LONGEST_CLAIM_PAUSE_S = 0.05, 1.0
 log = Log("ade.worker")
@@ -57,18 +57,18 @@ class Setup:
     registry: Registry
     options: WorkerOptions
     payloads: Payloads
-    settings: Settings  # for the duties on a timer
+    settings: Settings  # for the maintenance jobs
     worker_id: str
     hostname: str
     started_at: int
-    jobs: Sequence[MaintenanceJob] = ()  # beyond the standard ones
-    guardian: WatchdogSpec | None = None  # None: no guardian process
+    jobs: Sequence[MaintenanceJob] = ()  # in addition to the standard ones
+    guardian: WatchdogSpec | None = None  # None: no watchdog process
     probe: WorkerProbe = field(default_factory=WorkerProbe)
     randomness: Callable[[], float] = random.random
 
 
 class StoreBackend:
-    """The four verbs on the store itself."""
+    """A worker backend with direct store access."""
 
     waits = False
     finishes_at_once = 1
@@ -102,7 +102,7 @@ class StoreBackend:
         self._desk = StoreContextBackend(stores, self._locks, self._gates)
         self._commits = StoreCommits(stores, setup.payloads, self.outputs, setup.probe, setup.randomness)
 
-    # the four verbs
+    # Running tasks
 
     def claim(self, request: ClaimRequest, *, is_last: bool = False) -> Coroutine[Any, Any, Sequence[Task]]:
         return self._stores.tasks.claim(request)
@@ -121,7 +121,7 @@ class StoreBackend:
     def ask(self, run: Run, request: Request) -> Coroutine[Any, Any, Any]:
         return self._desk.ask(run, request)
 
-    # polling
+    # Polling
 
     def follow(self, trigger: ClaimTrigger) -> Callable[[], None]:
         wakeups = self._stores.wakeups
@@ -139,10 +139,10 @@ class StoreBackend:
         return min(_FIRST_CLAIM_PAUSE_S * 2.0 ** min(times, 10), _LONGEST_CLAIM_PAUSE_S)
 
     def is_refusal(self, error: Exception) -> bool:
-        return False  # a store that answers does not refuse
+        return False  # a store that responds does not reject claims
 
     async def next_due_s(self) -> float:
-        """Until a delayed task is due or a rate limit lets the next one through."""
+        """Return the seconds until a delayed task is due or a rate limit allows the next one."""
         try:
             due = await self._stores.sweeps.next_due()
             moments = [] if due is None else [due]
@@ -160,13 +160,13 @@ class StoreBackend:
         steady = self._stores.clock.steady()
         state = RateState(await self._stores.queues.rate_full_at(definition.name))
         moment = next_allowed_ms(state, count=definition.rate_count, period_ms=definition.rate_period_ms, now_ms=steady)
-        # If it was allowed already, nothing waits.
+        # If it is already allowed, no task waits for the rate.
         return [self._stores.clock.now() + moment - steady] if moment > steady else []
 
-    # setup and shutdown
+    # Setup and shutdown
 
     def record(self) -> Worker:
-        """The worker's record as of now. Also called by the lease thread."""
+        """Return the current record of the worker. Also called by the lease thread."""
         setup, options, state = self._setup, self._options, self.state
         able = self._own if self.capacity is None else self._own.union(self.capacity.agent.capabilities)
         return Worker(
@@ -195,7 +195,7 @@ class StoreBackend:
         if self.capacity is not None:
             await self.capacity.open()
         if self._guard is not None:
-            self._slate.write_beat(_now_ms())  # silence counts from here, not from the first beat
+            self._slate.write_beat(_now_ms())  # silence counts from here, not from the first heartbeat
             self._guard.start(self.record(), self.capacity)
 
     def jobs(self, lease: LeaseThread) -> dict[str, Coroutine[Any, Any, None]]:
@@ -225,11 +225,11 @@ class StoreBackend:
     async def deregister(self) -> None:
         try:
             await self._stores.workers.deregister(self.name)
-        except AdeError as error:  # it will be forgotten after some silence
+        except AdeError as error:  # it will be removed as a lost worker
             log.warning("worker.not_deregistered", worker=self.name, error=str(error))
 
     async def _listen_for_stops(self, lease: LeaseThread) -> None:
-        """A cancellation somewhere: ask at once which runs are gone."""
+        """After any cancellation, renew immediately to find out which runs are gone."""
         wakeups = self._stores.wakeups
         seen = wakeups.generation(STOP)
         while True:
@@ -246,7 +246,7 @@ class StoreBackend:
 
 
 class LeaseGuard:
-    """The guardian process of a worker: started with it, and replaced if it dies."""
+    """The watchdog process of a worker: started with it, and replaced if it dies."""
 
     def __init__(self, spec: WatchdogSpec, slate: SharedLeasePage, options: WorkerOptions) -> None:
         self._spec = spec
@@ -256,7 +256,7 @@ class LeaseGuard:
 
     @property
     def pid(self) -> int:
-        """Of the process; 0 before it is started."""
+        """The process ID; 0 before it is started."""
         return 0 if self._process is None else self._process.pid
 
     def start(self, worker: Worker, capacity: AgentCapacity | None) -> None:
@@ -276,14 +276,14 @@ class LeaseGuard:
         self._process = WatchdogProcess.start(brief, self._slate.descriptor)
 
     def replace_if_dead(self, worker: Worker, capacity: AgentCapacity | None) -> None:
-        """Start another one if it was killed, perhaps for lack of memory."""
+        """Start a new process if it was killed, for instance by the out-of-memory killer."""
         if self._process is None or self._process.is_alive:
             return
         log.warning("guardian.replaced", pid=self.pid)
         try:
-            self._process.stop()  # closes the line to it
+            self._process.stop()  # closes its pipe
             self.start(worker, capacity)
-        except OSError as error:  # the next look may be luckier
+        except OSError as error:  # the next attempt may succeed
             log.warning("guardian.not_started", error=str(error))
 
     def stop(self) -> None:
@@ -292,7 +292,7 @@ class LeaseGuard:
 
 
 class StoreCommits:
-    """Turns outcomes into commits, and repeats a commit until the store has answered for it."""
+    """Converts outcomes to commits, and retries a commit until the store has answered."""
 
     def __init__(
         self,
@@ -310,7 +310,7 @@ class StoreCommits:
         self._tells_all = log.tells_all()
 
     async def write(self, batch: Sequence[Ended]) -> list[str]:
-        """Commit a batch. Returns the ids of the tasks that were handed back."""
+        """Commit a batch. Returns the IDs of the tasks that were returned to the queue."""
         if self._outputs:
             await self._outputs.flush()
         now = self._stores.clock.now()
@@ -337,7 +337,7 @@ class StoreCommits:
         return released
 
     def _change(self, run: Run, outcome: object, now: int) -> Change:
-        """What the outcome means. One that means nothing, as middleware may make it, is a failure of its task alone."""
+        """Return the change for an outcome. An invalid one, as middleware may return, fails only its own task."""
         try:
             if isinstance(outcome, Succeeded | Failed | Released | Deferred | Withheld):
                 return settle(run.task, outcome, now=now, randomness=self._dice())
@@ -353,10 +353,10 @@ class StoreCommits:
             try:
                 await load_and_prepare_rollbacks(
                     self._stores, self._payloads, changes
-                )  # what undoes a failure comes first
+                )  # rollback tasks of failures come first
                 answers = await self._stores.tasks.commit_each(changes)
                 return list(zip(changes, answers, strict=True))
-            except _PASSING as error:  # the outcome waits
+            except _PASSING as error:  # keep the outcome and retry
                 log.warning("commit.repeated", tasks=len(changes), error=str(error), pause_s=pause)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
@@ -367,7 +367,7 @@ class StoreCommits:
                 return [answer for answers in each for answer in answers]
 
     async def _instead_of(self, change: Change, error: Exception) -> Answered:
-        """A change the store cannot take: its task fails for that, rather than wait for its lease to run out."""
+        """Fail a task whose change the store cannot accept, instead of waiting for its lease to expire."""
         log.exception("commit.impossible", task_id=change.task_id)
         now, reason = self._stores.clock.now(), f"{type(error).__name__}: {error}"
         plain = settle(change.before, unwritable(reason), now=now, randomness=self._dice())
@@ -391,7 +391,7 @@ def _note(change: Change) -> None:
 
 
 def _frees_work(run: Run, change: Change) -> bool:
-    """Whether a worker may claim because of this change: a limit has room again, or the task itself is due."""
+    """Whether the change lets a worker claim: a limit has room again, or the task itself is due."""
     if change.before.concurrency_key is not None:
         return True
     if run.handler is not None and run.handler.definition.concurrency is not None:

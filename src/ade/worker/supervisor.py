@@ -1,4 +1,4 @@
-"""Several worker processes under one supervisor: started, started again when they die, ended together."""
+"""How worker processes start and stop: the supervisor of several processes, signals, draining, and the event loop."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ supervisor_log = Log("ade.supervisor")
 
 
 class RestartLimiter:
-    """Tells when processes die faster than restarting them can help."""
+    """Detects when processes die too fast for restarts to help."""
 
     def __init__(self, most: int = _MOST_RESTARTS, window_s: float = _WINDOW_S) -> None:
         self._most = most
@@ -36,7 +36,7 @@ class RestartLimiter:
         self._restarts: deque[float] = deque()
 
     def allows(self, now: float) -> bool:
-        """Note a restart; False when there were too many in the window."""
+        """Record a restart; False if there were too many in the window."""
         while self._restarts and self._restarts[0] <= now - self._window_s:
             self._restarts.popleft()
         self._restarts.append(now)
@@ -44,6 +44,8 @@ class RestartLimiter:
 
 
 class Supervisor:
+    """Starts several processes of a command, restarts those that die, and stops them together."""
+
     def __init__(
         self,
         command: Sequence[str],
@@ -60,7 +62,7 @@ class Supervisor:
         self.exit_code = 0
 
     async def run(self) -> int:
-        """Until a signal ends it, or the processes die too often. Answers the exit code."""
+        """Run until a signal arrives or the processes die too often. Returns the exit code."""
         loop = asyncio.get_running_loop()
         signals = (signal.SIGTERM, signal.SIGINT)
         for number in signals:
@@ -73,7 +75,7 @@ class Supervisor:
         return self.exit_code
 
     def stop(self) -> None:
-        """Pass the wish to stop on; a second one makes the processes hurry."""
+        """Signal the processes to stop; a second call makes them hurry."""
         self._stop_asked.set()
         for process in self._running.values():
             if process.returncode is None:
@@ -81,7 +83,7 @@ class Supervisor:
 
     async def _keep(self, number: int) -> None:
         while not self._stop_asked.is_set():
-            # In a session of its own, a Ctrl-C reaches the process once and not twice.
+            # In its own session, the process receives Ctrl-C once and not twice.
             process = await asyncio.create_subprocess_exec(
                 *self._command, start_new_session=True, env={**os.environ, SUPERVISOR: str(os.getpid())}
             )
@@ -100,21 +102,21 @@ class Supervisor:
 
 
 def supervise(command: Sequence[str], count: int) -> int:
-    """Run `count` processes of this command until told to stop. Answers the exit code."""
+    """Run `count` processes of this command until told to stop. Returns the exit code."""
     return asyncio.run(Supervisor(command, count).run())
 
 
 def die_with_supervisor() -> None:
-    """Called by each worker process: when its supervisor is killed it is told to stop, and hands its work back."""
+    """Have this worker process stop and return its tasks when its supervisor is killed."""
     pid = os.environ.pop(SUPERVISOR, None)
     if pid is not None:
         die_with_parent(int(pid), by=signal.SIGTERM)
 
 
-# Stopping: claim no more, let what runs come to its end, hand back what does not, and say what was handed back.
+# Graceful shutdown: stop claiming, let runs finish, return unfinished tasks to the queue, and report them.
 
 
-_COMMIT_PATIENCE_S = 10.0  # for the last commits, should the store be away
+_COMMIT_PATIENCE_S = 10.0  # for the last commits, if the store is unavailable
 log = Log("ade.worker")
 
 
@@ -130,7 +132,7 @@ class StopSignals:
 
     @contextlib.contextmanager
     def caught(self) -> Iterator[None]:
-        """React to SIGTERM and SIGINT while inside."""
+        """Handle SIGTERM and SIGINT inside the block."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.ask)
@@ -144,12 +146,12 @@ class StopSignals:
 class Handover(Struct, frozen=True, kw_only=True):
     """What became of the work a stopping worker held."""
 
-    handed_back: tuple[str, ...] = ()  # task ids: unfinished, at no cost to them
-    left_behind: tuple[str, ...] = ()  # task ids: the store could not be told; their leases will run out
+    handed_back: tuple[str, ...] = ()  # task IDs: unfinished, returned without counting an attempt
+    left_behind: tuple[str, ...] = ()  # task IDs: the store was unreachable; their leases will expire
 
 
 async def drain(runs: RunExecutor, state: WorkerState, options: WorkerOptions, hurry: asyncio.Event) -> None:
-    """Nothing is held any more when this returns, or the store could not be reached."""
+    """Drain the worker. On return no run is held, or the store could not be reached."""
     if state.held:
         log.info("worker.draining", running=len(state.held), grace_s=options.grace_s)
     await _emptied(state, options.grace_s, hurry)
@@ -160,7 +162,7 @@ async def drain(runs: RunExecutor, state: WorkerState, options: WorkerOptions, h
 
 
 async def _emptied(state: WorkerState, seconds: float, hurry: asyncio.Event | None) -> None:
-    """Wait until nothing is held, for so long, or until there is a hurry."""
+    """Wait until no run is held, for at most `seconds`, or until `hurry` is set."""
     if not state.held:
         return
     waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(state.emptied())]
@@ -171,17 +173,17 @@ async def _emptied(state: WorkerState, seconds: float, hurry: asyncio.Event | No
         job.cancel()
 
 
-# How a worker process begins: the fastest event loop there is, signals caught, logs set up.
+# Start of a worker process: the fastest available event loop, signal handlers, and tuned garbage collection.
 
 
 T = TypeVar("T")
-_THREADS = min(32, (os.cpu_count() or 1) + 4)  # for `asyncio.to_thread`, as many as Python's own
-_COLLECT_EVERY = 10_000  # new objects; the usual 700 are the work of an instant here
-_SWITCH_S = 0.0005  # a store's thread beside a busy loop waits this long for the interpreter, not the usual 5 ms
+_THREADS = min(32, (os.cpu_count() or 1) + 4)  # for `asyncio.to_thread`; Python's default size
+_COLLECT_EVERY = 10_000  # new objects; Python's default of 700 is reached too quickly here
+_SWITCH_S = 0.0005  # how long a store thread waits for the interpreter next to a busy loop; the default is 5 ms
 
 
 def serve(main: Callable[[StopSignals], Coroutine[Any, Any, T]]) -> T:
-    """Run a worker's main coroutine in this process; SIGTERM and SIGINT ask it to stop, a second one to hurry."""
+    """Run a worker's main coroutine in this process; SIGTERM and SIGINT stop it, a second signal makes it hurry."""
     die_with_supervisor()
     sys.setswitchinterval(_SWITCH_S)
     gc.freeze()

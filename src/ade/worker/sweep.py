@@ -1,4 +1,7 @@
-"""The duties done on a timer. Each is a function that may run anywhere, any time, twice at once: guards decide."""
+"""Maintenance functions: settle reported and lost runs, expire and prune records, and archive finished tasks.
+
+Each function can run anywhere, at any time, and concurrently with itself: guarded writes decide.
+"""
 
 import asyncio
 import hashlib
@@ -31,12 +34,11 @@ if TYPE_CHECKING:
     from gzip import GzipFile
 
 
-# Runs of workers in other languages, which say how a run ended and leave it to us what follows.
-#
-# They speak JSON: `{"result": ...}`, `{"error": {...}, "retry_after_ms": ...}` or `{"released": "why"}`.
+# Runs of workers in other languages, which report how a run ended and leave the consequences to ADE.
+# They report JSON: `{"result": ...}`, `{"error": {...}, "retry_after_ms": ...}` or `{"released": "why"}`.
 
 
-HandedIn = tuple[Task, bytes]  # a running task, and the outcome as it was handed in
+HandedIn = tuple[Task, bytes]  # a running task, and its reported outcome
 _LONGEST_TYPE, _LONGEST_MESSAGE, _LARGEST_DETAILS = 200, 2_000, 8_000
 log = Log("ade.sweep")
 
@@ -52,7 +54,7 @@ class _ReportedError(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _ReportedOutcome(Struct, frozen=True, forbid_unknown_fields=True):
-    """Exactly one of the first three is there."""
+    """A reported outcome. Exactly one of the first three fields is set."""
 
     result: Raw | UnsetType = UNSET
     error: _ReportedError | UnsetType = UNSET
@@ -66,9 +68,9 @@ _said = msgspec.json.Decoder(_ReportedOutcome)
 async def settle_reported(
     stores: Stores, payloads: Payloads, ended: Sequence[HandedIn], randomness: Callable[[], float] = random.random
 ) -> list[Change]:
-    """Write what follows from each outcome, fenced by its run; answer what was written.
+    """Commit the consequences of each outcome, fenced by its run; returns the written changes.
 
-    Each is committed by itself, so that one the store cannot take keeps no other back.
+    Each is committed separately, so that one that the store cannot accept does not block the others.
     """
     answers = await asyncio.gather(
         *(_settle(stores, payloads, task, content, randomness()) for task, content in ended), return_exceptions=True
@@ -108,9 +110,9 @@ async def _commit_handed_in(stores: Stores, payloads: Payloads, change: Change) 
 
 
 def read_outcome(content: bytes) -> Outcome:
-    """The outcome that was handed in. One that cannot be read is a failure that no other attempt would mend."""
+    """Parse a reported outcome. An invalid one becomes a failure that is not retried."""
     try:
-        msgspec.json.decode(content)  # all of it: a result is not looked into otherwise
+        msgspec.json.decode(content)  # all of it: the result is otherwise not parsed
         said = _said.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return unwritable(f"the worker handed in {error}")
@@ -139,32 +141,31 @@ def _task_error(error: _ReportedError) -> TaskError:
 
 
 LIMIT = 200
-ORPHAN_AGE_MS = 3_600_000  # a payload is written a moment before its record
+ORPHAN_AGE_MS = 3_600_000  # a payload is written shortly before its record
 
 
 async def settle_due(stores: Stores, limit: int = LIMIT, payloads: Payloads | None = None) -> int:
-    """Whatever waits for a decision: outcomes handed in, lost leases, missed deadlines, broken dependencies.
-
-    Answers how many.
+    """Settle everything due: reported outcomes, lost leases, missed deadlines, and broken dependencies. Returns the
+    count.
     """
     due = await stores.sweeps.due(limit)
     settled = await finish_reported(stores, payloads or Payloads(stores.blobs), due.handed_in)
     settled += await stall_lost(stores, due.expired, payloads)
     settled += await fail_overdue(stores, due.overdue, payloads)
-    if due.broken or settled:  # what failed just now may break others
+    if due.broken or settled:  # tasks that failed just now can break others
         settled += await settle_broken(stores, limit)
     return settled
 
 
 async def finish_reported(stores: Stores, payloads: Payloads, ended: Sequence[HandedIn]) -> int:
-    """Decide on runs whose workers only say how they ended."""
+    """Settle runs whose workers only report how they ended."""
     written = await settle_reported(stores, payloads, ended)
     _wake(stores, written)
     return len(written)
 
 
 async def stall_lost(stores: Stores, tasks: Sequence[Task], payloads: Payloads | None = None) -> int:
-    """Give tasks whose worker went silent to others, or bury them. A worker that renews meanwhile keeps its task."""
+    """Return tasks of lost workers to the queue, or fail them. A worker that renews meanwhile keeps its task."""
     now = stores.clock.now()
     changes = [lose_lease(task, now=now) for task in tasks]
     await load_and_prepare_rollbacks(stores, payloads or Payloads(stores.blobs), changes)
@@ -176,12 +177,12 @@ async def stall_lost(stores: Stores, tasks: Sequence[Task], payloads: Payloads |
         )
     await cancel_lock_waits(stores, (change.before for change in written))
     if written:
-        stores.wakeups.ring(STOP)  # should the worker live after all, let it hear so
+        stores.wakeups.ring(STOP)  # if the worker is alive after all, notify it
     return len(written)
 
 
 async def fail_overdue(stores: Stores, tasks: Sequence[Task], payloads: Payloads | None = None) -> int:
-    """Fail what nobody needs any more because its deadline passed before it ran, or before it ran again."""
+    """Fail tasks whose deadline passed before they ran, or ran again."""
     now = stores.clock.now()
     changes = [miss_deadline(task, now=now) for task in tasks]
     await load_and_prepare_rollbacks(stores, payloads or Payloads(stores.blobs), changes)
@@ -191,52 +192,52 @@ async def fail_overdue(stores: Stores, tasks: Sequence[Task], payloads: Payloads
 
 
 async def serve_locks(stores: Stores, limit: int = LIMIT) -> int:
-    """Remove holders and waiters whose time is over, and recall the tasks that were let in. Answers how many."""
+    """Remove expired lock holders and waiters, and requeue tasks whose locks were granted. Returns the count."""
     return await stores.locks.bury(limit) + await requeue_granted(stores, limit)
 
 
 async def sweep_reviews_job(stores: Stores, payloads: Payloads) -> int:
-    """What time does to tasks that wait for people. Answers how many went on."""
+    """Apply review timeouts to tasks that wait for approval. Returns how many changed."""
     waiting = TaskQuery(statuses=frozenset({Status.SUBMITTED, Status.REVIEWING, Status.APPROVED}), limit=1)
     if not (await stores.tasks.find(waiting)).tasks:
-        return 0  # most stores have none, and need not know the rules
+        return 0  # most stores have none, and need not load the rules
     from ade.approvals.service import sweep_reviews
 
     return await sweep_reviews(stores, payloads)
 
 
 async def forget_silent_workers(stores: Stores) -> int:
-    """Take workers that are long gone off the list."""
+    """Remove workers that have been lost for long."""
     return len(await stores.workers.forget_silent())
 
 
 async def expire_results(stores: Stores, limit: int = 1_000) -> int:
-    """Forget results that outlived their result_ttl."""
+    """Delete results that have outlived their result_ttl."""
     return await stores.sweeps.expire_results(limit)
 
 
 async def trim_events(stores: Stores, *, retention_s: float, limit: int = 5_000) -> int:
-    """Remove old events that every reader has passed, of tasks that are gone."""
+    """Delete old events of deleted tasks that every reader has passed."""
     return await stores.events.trim(stores.clock.now() - round(retention_s * 1000), limit)
 
 
 async def prune_effects(stores: Stores, *, retention_s: float, limit: int = 1_000) -> int:
-    """Forget side effects that were done long ago."""
+    """Delete side effects that were completed long ago."""
     return await stores.effects.prune_effects(stores.clock.now() - round(retention_s * 1000), limit)
 
 
 async def expire_documents(stores: Stores, limit: int = 1_000) -> int:
-    """Remove sessions, tokens and other documents whose time is over, and rates nobody needs any more."""
+    """Delete expired sessions, tokens, and other documents, and unused rate limits."""
     return await stores.documents.expire_documents(limit)
 
 
 async def forget_inboxes(stores: Stores, *, retention_s: float, limit: int = 1_000) -> int:
-    """Forget inboxes that have been empty and untouched for long."""
+    """Delete inboxes that have been empty and unused for long."""
     return await stores.inboxes.forget_empty(stores.clock.now() - round(retention_s * 1000), limit)
 
 
 async def remove_orphans(stores: Stores, limit: int = 1_000) -> int:
-    """Remove large payloads whose tasks never came to be or are gone."""
+    """Delete large payloads whose tasks were never stored or are gone."""
     removed = await stores.sweeps.remove_orphans(ORPHAN_AGE_MS, limit)
     if removed:
         log.info("blobs.orphans_removed", count=removed)
@@ -244,13 +245,13 @@ async def remove_orphans(stores: Stores, limit: int = 1_000) -> int:
 
 
 async def checkpoint(stores: Stores) -> int:
-    """Keep the store's files within their bounds."""
+    """Run the store's checkpoint, which limits the size of its files."""
     await stores.maintenance.checkpoint()
     return 0
 
 
 async def _commit(stores: Stores, changes: Sequence[Change]) -> list[Change]:
-    """Write those decisions that still hold; answer them, and wake whom they concern."""
+    """Commit the decisions that are still valid, send wake-ups, and return them."""
     if not changes:
         return []
     answers = await stores.tasks.commit_each(changes)
@@ -266,11 +267,11 @@ def _wake(stores: Stores, written: Sequence[Change]) -> None:
         stores.wakeups.ring(WORK)
 
 
-# Finished tasks are kept for a while, then archived where a folder is set, and only then pruned.
+# Retention: finished tasks are kept for a while, then archived if a directory is set, and only then pruned.
 
 
-_PORTION = 250  # tasks at once: their records may hold a quarter of a MB each
-_WRITE_AT = 1 << 20  # bytes; large payloads are in memory one after the other, never all at once
+_PORTION = 250  # tasks per portion: their records can take a quarter of a MB each
+_WRITE_AT = 1 << 20  # bytes; large payloads are loaded one by one, never all together
 
 
 async def archive_and_prune(
@@ -282,10 +283,10 @@ async def archive_and_prune(
     archive_dir: Path | None,
     batch: int,
 ) -> int:
-    """Remove up to `batch` tasks that ended long enough ago, a portion at a time. Answers how many."""
+    """Delete up to `batch` tasks that ended long enough ago, one portion at a time. Returns the count."""
     now = stores.clock.now()
     moment, letters = now - round(retention_s * 1000), now - round(dead_letter_retention_s * 1000)
-    pruned, kept = 0, set[str]()  # others may wait for a task: then it stays, and the next portion lies behind it
+    pruned, kept = 0, set[str]()  # a task others depend on stays, and the next portion comes after it
     while (left := batch - pruned - len(kept)) > 0:
         listed = await stores.sweeps.finished_before(moment, len(kept) + min(left, _PORTION), dead_letters=letters)
         tasks = [task for task in listed if task.id not in kept]
@@ -301,8 +302,8 @@ async def archive_and_prune(
 
 
 async def write_archive(folder: Path, tasks: Sequence[Task], payloads: Payloads) -> Path:
-    """One durable file of compressed JSON lines. The same tasks make the same file, so a repeat adds nothing."""
-    import gzip  # many keep no archive
+    """Write one durable file of compressed JSON lines. The same tasks produce the same file: a repeat adds nothing."""
+    import gzip  # many users keep no archive
 
     first = datetime.fromtimestamp((tasks[0].finished_at or 0) / 1000, UTC)
     digest = hashlib.sha256(" ".join(task.id for task in tasks).encode()).hexdigest()[:16]
@@ -331,7 +332,7 @@ def _end(packed: "GzipFile", file: BufferedWriter, lines: bytearray) -> None:
 
 
 async def _whole(payloads: Payloads, task: Task) -> Task:
-    """The task with its large payloads in place: their blobs are removed with it."""
+    """Return the task with its large payloads inline: their blobs are deleted with it."""
     return structs.replace(
         task,
         args=await _loaded(payloads, task.args),
@@ -343,7 +344,7 @@ async def _loaded(payloads: Payloads, raw: Raw) -> Raw:
     try:
         return await payloads.load(raw)
     except StoreError:
-        return raw  # the blob is lost; the reference is what is left of it
+        return raw  # the blob is lost; only the reference remains
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,4 +1,7 @@
-"""Threads for plain functions. They are daemons: one that never ends must not keep the process alive."""
+"""Threads for synchronous handlers, and a guard for processes that handlers fork.
+
+The threads are daemon threads: one that never ends must not keep the process alive.
+"""
 
 import asyncio
 import contextlib
@@ -14,13 +17,12 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
-# What a handler forks off its process is not the worker: once it comes out of the handler it ends as a program would.
-#
-# A copy that went on would wait for ever for calls that never come, with the store's files open.
+# A process forked by a handler is not the worker: when it leaves the handler, it exits like a program. Otherwise the
+# copy would wait indefinitely for calls that never arrive, with the store's files open.
 
 
 class ForkGuard:
-    """A block that only the process that has entered it gets out of."""
+    """A block that only the process that entered it can leave; a forked process exits instead."""
 
     __slots__ = ("_pid",)
 
@@ -33,7 +35,7 @@ class ForkGuard:
 
 
 def leave(error: BaseException | None) -> NoReturn:
-    """End this process at once, with the exit code that the error would give it and without anybody's tidying up."""
+    """End this process immediately, with the exit code that the error implies and without any cleanup."""
     code = 0 if error is None else 1
     try:
         if isinstance(error, SystemExit):
@@ -53,7 +55,7 @@ _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", contextvars.Conte
 
 
 class HandlerThreads:
-    """Starts a thread when none is idle. How many run at once is the caller's affair."""
+    """Starts a thread when none is idle. The caller limits the concurrency."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -79,13 +81,14 @@ class HandlerThreads:
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
             _perform(*job)
-            del job  # an idle thread keeps nothing alive
+            del job  # an idle thread must not keep objects alive
             self._idle.release()
 
 
 class DaemonThreadExecutor(ThreadPoolExecutor):
-    """What `asyncio.to_thread` uses in a worker's process. Its threads are daemons too: a handler that hangs in one was
-    handed back long ago when the process ends, and must not keep it from ending."""
+    """The executor of `asyncio.to_thread` in a worker process. It uses daemon threads: when the process ends, the task
+    of a hanging handler was returned to the queue long ago, and the thread must not block the exit.
+    """
 
     def __init__(self, most: int) -> None:
         super().__init__(most)
@@ -108,7 +111,7 @@ class DaemonThreadExecutor(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Let idle threads end. Nobody waits for the others."""
+        """End idle threads. Does not wait for busy ones."""
         with self._order:
             self._is_closed = True
         for _ in range(self._begun):
@@ -128,7 +131,7 @@ def _answer(future: "Future[Any]", function: Callable[[], Any]) -> None:
         with ForkGuard():
             answer = function()
         future.set_result(answer)
-    except BaseException as error:  # as any executor does: it goes to whoever waits
+    except BaseException as error:  # like any executor: the error goes to the caller
         future.set_exception(error)
 
 
@@ -144,7 +147,7 @@ def _perform(
             answer = context.run(function)
     except BaseException as raised:  # also SystemExit: a handler must not end the thread
         error = raised
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
         loop.call_soon_threadsafe(_deliver, future, answer, error)
 
 
@@ -153,7 +156,8 @@ def _deliver(future: "asyncio.Future[Any]", answer: Any, error: BaseException | 
         return
     if error is None:
         future.set_result(answer)
-    elif issubclass(type(error), StopIteration):  # a future cannot carry it; isinstance would ask the exception itself
+    # A future cannot carry it; isinstance would call code of the exception.
+    elif issubclass(type(error), StopIteration):
         future.set_exception(RuntimeError("the handler raised StopIteration"))
     else:
         future.set_exception(error)

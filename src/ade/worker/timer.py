@@ -1,4 +1,4 @@
-"""One timer for all runs: a heap of moments and a single wake-up, because a timer for each task costs too much."""
+"""One timer for all runs: a heap of deadlines and a single wake-up, because a timer per task costs too much."""
 
 import asyncio
 import heapq
@@ -12,7 +12,7 @@ log = Log("ade.worker")
 
 
 class TimerEntry:
-    """A moment somebody waits for. Without a callback it is dead and goes when the heap is tidied."""
+    """A scheduled callback. Without a callback it is cancelled, and removed when the heap is compacted."""
 
     __slots__ = ("callback", "moment", "order")
 
@@ -22,7 +22,7 @@ class TimerEntry:
         self.callback: Callable[[], object] | None = callback
 
     def take(self) -> Callable[[], object] | None:
-        """The callback, which is called once at most; None if the entry is dead."""
+        """Return the callback and clear it, so that it runs at most once; None if the entry is cancelled."""
         callback, self.callback = self.callback, None
         return callback
 
@@ -31,7 +31,7 @@ class TimerEntry:
 
 
 class SharedTimer:
-    """Calls back when a moment has come, unless it was cancelled before."""
+    """Runs callbacks at their time unless cancelled."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -80,6 +80,6 @@ class SharedTimer:
             else:
                 try:
                     callback()
-                except Exception:  # the others wait for their moments all the same
+                except Exception:  # the other callbacks must still run
                     log.exception("timer.callback_failed")
         self._set_alarm()

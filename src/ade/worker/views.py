@@ -1,4 +1,4 @@
-"""How workers are doing. Alive means that the consume loop goes round, not that a thread still pings."""
+"""Views of workers and their liveness. A worker is alive if its claim loop progresses, not if a thread still pings."""
 
 from enum import StrEnum, auto
 
@@ -7,14 +7,14 @@ from msgspec import Struct
 from ade.stores.ports import Stores
 from ade.tasks.model import Task, Worker
 
-STUCK_AFTER_MS = 15_000  # a consume loop goes round at least every few seconds, even when idle
+STUCK_AFTER_MS = 15_000  # a claim loop completes a round at least every few seconds, even when idle
 
 
 class WorkersLiveness(StrEnum):
-    WORKING = auto()  # renews its leases and its consume loop goes round
-    DRAINING = auto()  # takes nothing new, finishes what it has
-    STUCK = auto()  # renews its leases, but its consume loop does not go round
-    SILENT = auto()  # not heard of: its leases run out
+    WORKING = auto()  # renews its leases, and its claim loop progresses
+    DRAINING = auto()  # claims nothing new, finishes its runs
+    STUCK = auto()  # renews its leases, but its claim loop does not progress
+    SILENT = auto()  # lost: its leases expire
 
 
 class WorkerView(Struct, frozen=True, kw_only=True):
@@ -25,8 +25,9 @@ class WorkerView(Struct, frozen=True, kw_only=True):
 
 
 def view(worker: Worker, *, now: int, steady: int) -> WorkerView:
+    """Return a worker with its liveness."""
     silent = max(steady - worker.heartbeat_until, 0)
-    still = max(now - max(worker.progress_at, worker.started_at), 0)  # one that has just begun never went round
+    still = max(now - max(worker.progress_at, worker.started_at), 0)  # a new worker has not completed a round yet
     if silent:
         liveness = WorkersLiveness.SILENT
     elif worker.draining:
@@ -39,7 +40,7 @@ def view(worker: Worker, *, now: int, steady: int) -> WorkerView:
 
 
 async def view_workers(stores: Stores) -> list[WorkerView]:
-    """All known workers, the longest-serving first."""
+    """Return all registered workers, oldest first."""
     now, steady = stores.clock.now(), stores.clock.steady()
     workers = await stores.workers.list_workers()
     views = [view(worker, now=now, steady=steady) for worker in workers]
@@ -47,21 +48,22 @@ async def view_workers(stores: Stores) -> list[WorkerView]:
 
 
 async def is_fed(stores: Stores, consumer: str) -> bool:
-    """Whether a live worker is there for this consumer of inboxes."""
+    """Whether a live worker serves this consumer of inboxes."""
     steady = stores.clock.steady()
     workers = await stores.workers.list_workers()
     return any(consumer in worker.names and worker.heartbeat_until > steady for worker in workers)
 
 
 def serves(worker: Worker, task: Task) -> bool:
-    """Whether this worker has a handler for the task, looks at its queue, and has what it asks for."""
+    """Whether this worker has a handler for the task, serves its queue, and has the required capabilities."""
     return has_place(worker, task) and not missing(worker, task)
 
 
 def has_place(worker: Worker, task: Task) -> bool:
+    """Whether this worker has a handler for the task and serves its queue."""
     return task.name in worker.names and (not worker.queues or task.queue in worker.queues)
 
 
 def missing(worker: Worker, task: Task) -> list[str]:
-    """The capabilities that a task asks for and this worker does not have."""
+    """Return the capabilities that the task requires and this worker lacks."""
     return [need for need in task.needs if need not in worker.capabilities]

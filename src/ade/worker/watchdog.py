@@ -1,9 +1,9 @@
-"""Renews a worker's leases from a process of its own while the worker cannot.
+"""The watchdog: a separate process that renews a worker's leases while the worker cannot.
 
-C code that keeps the interpreter to itself for a minute also stops the worker's lease thread. The guardian watches
-the time of the last renewal on a shared page; when it grows old while the worker lives, it renews in its place. It
-opens the store only then, and ends with the worker: the last thing it does is to end the processes that the worker's
-handlers have left behind.
+C code that holds the interpreter lock for a minute also stops the worker's lease thread. The watchdog reads the time
+of the last renewal from a shared page. When it is too old while the worker is alive, the watchdog renews instead. It
+opens the store only then, and ends with the worker. Finally it kills the processes that the worker's handlers have
+left behind.
 """
 
 import ctypes
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     import subprocess
 
 
-# Processes that end with the one that started them.
+# Processes that end with their parent.
 
 
 _PR_SET_PDEATHSIG = 1
 
 
 def import_path() -> str:
-    """A PYTHONPATH with which a child can import what this process can."""
+    """Return a PYTHONPATH with which a child process can import everything this process can."""
     return os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109  # pathlib is large
 
 
 def die_with_parent(parent_pid: int, *, by: signal.Signals = signal.SIGKILL) -> None:
-    """Let the kernel send this process a signal when its parent dies, or end now if that has happened already.
+    """Have the kernel signal this process when its parent dies; exit now if the parent is already dead.
 
-    The kernel watches the thread that started this process, so parents start children from a thread that stays.
-    Elsewhere than on Linux the caller's pipe to the parent must do.
+    The kernel watches the thread that started this process, so parents start children from a long-lived thread. On
+    platforms other than Linux, the caller's pipe to the parent must serve this purpose.
     """
     watch_parent_exit(by)
     if os.getppid() != parent_pid:
@@ -45,7 +45,7 @@ def die_with_parent(parent_pid: int, *, by: signal.Signals = signal.SIGKILL) -> 
 
 
 def watch_parent_exit(by: signal.Signals) -> None:
-    """The signal only, for a process that has something left to do then."""
+    """Only request the signal, for a process that still has work to do when its parent dies."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0)
@@ -55,15 +55,15 @@ Renew = Callable[[Mapping[str, str]], object]
 
 
 class WatchdogConfig(NamedTuple):
-    """What the guardian is told at its start, as one line of text; parsing more would cost it memory."""
+    """Configuration sent to the watchdog at its start, as one line of text; a parser would cost memory."""
 
     worker_pid: int
     descriptor: int
     capacity: int
     heartbeat_ms: int
-    silence_ms: int  # how long runs without a time-out are kept for a silent worker
+    silence_ms: int  # how long to renew runs without a timeout for a worker that sends no heartbeats
     renewer: str
-    about: str  # JSON, so neither a tab nor a line break is in it
+    about: str  # JSON, so it contains neither a tab nor a line break
 
     def line(self) -> str:
         return "\t".join(str(field) for field in self) + "\n"
@@ -76,15 +76,16 @@ class WatchdogConfig(NamedTuple):
 
 
 class WatchdogSpec(NamedTuple):
-    """How a guardian can renew: it imports `renewer` ("module:function") and calls it with a JSON object of the
-    worker's record, lease_ms and `store`, which says where the records are."""
+    """How a watchdog renews: it imports `renewer` ("module:function") and calls it with a JSON object that contains
+    the worker's record, lease_ms, and `store`, the location of the store.
+    """
 
     renewer: str
     store: str
 
 
 class WatchdogProcess:
-    """The worker's side."""
+    """The watchdog process, as seen by the worker."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
@@ -115,7 +116,7 @@ class WatchdogProcess:
         return self._process.poll() is None
 
     def stop(self) -> None:
-        """Close the line; the guardian ends by itself, or is killed."""
+        """Close the pipe; the watchdog then exits, or is killed."""
         import subprocess
 
         if self._process.stdin is not None:
@@ -128,9 +129,10 @@ class WatchdogProcess:
 
 
 def runs_to_renew(page: LeasePageSnapshot, *, now_ms: int, heartbeat_ms: int, silence_ms: int) -> dict[str, str]:
-    """The runs to renew (run id -> task id) for a worker that has been silent for over two beats; none while it beats.
+    """Return the runs to renew (run ID -> task ID) for a worker that missed more than two heartbeats, else none.
 
-    A run past its own time-out is given up: its worker should have ended it. A run without one is kept for a while.
+    A run past its timeout is not renewed: its worker should have ended it. A run without a timeout is renewed for a
+    limited time.
     """
     silent_ms = now_ms - page.beat_ms
     if page.beat_ms == 0 or silent_ms <= 2 * heartbeat_ms:
@@ -143,19 +145,19 @@ def runs_to_renew(page: LeasePageSnapshot, *, now_ms: int, heartbeat_ms: int, si
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether the process is suspended or dead: then its tasks are better off with another worker."""
+    """Whether the process is suspended or dead: then another worker should take over its tasks."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123  # pathlib is large
             stat = file.read()
     except OSError:
-        return sys.platform == "linux"  # elsewhere nobody can tell, and the closed line tells of its end
+        return sys.platform == "linux"  # elsewhere this is unknown, and the closed pipe signals its end
     return stat.rpartition(")")[2].split()[0] in ("T", "t", "Z", "X")
 
 
 def watch(
     slate: SharedLeasePage, brief: WatchdogConfig, open_renew: Callable[[], Renew], wait: Callable[[float], bool]
 ) -> None:
-    """Look twice per heartbeat until `wait` says that the worker is gone."""
+    """Check twice per heartbeat until `wait` returns true because the worker is gone."""
     renew: Renew | None = None
     while not wait(brief.heartbeat_ms / 2000):
         now_ms = time.monotonic_ns() // 1_000_000
@@ -166,11 +168,11 @@ def watch(
         if not (is_due or may_be_due_soon) or is_stopped(brief.worker_pid):
             continue
         try:
-            renew = renew or open_renew()  # takes its time, so it is begun early
+            renew = renew or open_renew()  # slow, so it starts early
             if not is_due:
                 continue
             renew(kept)
-        except Exception as error:  # whatever it is, the next look may be luckier
+        except Exception as error:  # the next check may succeed
             _tell(brief, error)
         else:
             slate.write_guarded(now_ms)
@@ -183,7 +185,7 @@ def _tell(brief: WatchdogConfig, error: Exception) -> None:
 
 
 def end_groups(slate: SharedLeasePage) -> None:
-    """Kill what handlers have started and the worker, being gone, cannot end any more."""
+    """Kill the processes that handlers have started and that the dead worker can no longer end."""
     for group in slate.read_groups():
         try:
             os.killpg(group, signal.SIGKILL)
@@ -192,18 +194,20 @@ def end_groups(slate: SharedLeasePage) -> None:
 
 
 def main() -> None:
+    """Run the watchdog: read its configuration from standard input and watch the worker until it ends."""
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
-        return  # the worker died before it could say anything
+        return  # the worker died before it sent the configuration
     brief = WatchdogConfig.from_line(line.decode())
     slate = SharedLeasePage(brief.descriptor, brief.capacity)
 
     def leave_if_worker_is_gone(*_: object) -> None:
-        if os.getppid() != brief.worker_pid:  # else a service manager tells all processes, and the worker still drains
+        # Else a service manager signaled all processes, and the worker still drains.
+        if os.getppid() != brief.worker_pid:
             end_groups(slate)
             os._exit(0)
 
-    # The closed line tells of the worker's end too, unless a process forked by a handler keeps it open.
+    # The closed pipe also signals the worker's end, unless a process forked by a handler keeps it open.
     signal.signal(signal.SIGTERM, leave_if_worker_is_gone)
     watch_parent_exit(signal.SIGTERM)
     leave_if_worker_is_gone()
@@ -214,7 +218,7 @@ def main() -> None:
 def _watch_for(slate: SharedLeasePage, brief: WatchdogConfig) -> None:
 
     def open_renew() -> Renew:
-        import importlib  # as the store, only when it is needed
+        import importlib  # like the store, only when needed
 
         module, _, name = brief.renewer.partition(":")
         make: Callable[[str], Renew] = getattr(importlib.import_module(module), name)

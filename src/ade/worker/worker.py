@@ -1,4 +1,4 @@
-"""The worker: its parts are put together over a backend, run on an event loop, and shut down in order."""
+"""The worker: assembles its parts on a backend, runs them on an event loop, and shuts them down in order."""
 
 import asyncio
 import os
@@ -26,15 +26,15 @@ from ade.worker.supervisor import Handover, drain
 from ade.worker.timer import SharedTimer
 from ade.worker.watchdog import WatchdogSpec
 
-_CLAIM_PATIENCE_S = 5.0  # for the claim that is under way when the worker is told to stop
+_CLAIM_PATIENCE_S = 5.0  # for the claim in progress when the worker is told to stop
 log = Log("ade.worker")
 
 
 class TaskWorker:
     """Claims tasks from a backend, runs their handlers, and reports their outcomes to it.
 
-    The parts know each other in one direction: the poller starts runs on the executor, and the executor owns what calls
-    handlers and the completer. All of them share the backend and its state.
+    Dependencies have one direction: the poller starts runs on the executor, and the executor owns the handler invoker
+    and the completer. All of them share the backend and its state.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class TaskWorker:
         self._background: dict[str, asyncio.Task[None]] = {}
 
     async def run(self, stop: asyncio.Event, hurry: asyncio.Event) -> Handover:
-        """Work until `stop` is set, then drain; `hurry` cuts the draining short. Answers what was handed back."""
+        """Work until `stop` is set, then drain; `hurry` cuts the drain short. Returns what happened to held tasks."""
         has_started = False
         try:
             if await self._backend.register(stop):
@@ -77,7 +77,7 @@ class TaskWorker:
         return handover
 
     async def _work(self, stop: asyncio.Event) -> None:
-        """Until told to stop. Raises what ended a part that must never end."""
+        """Run until `stop` is set. Raises the error of a background job that ended."""
         await self._backend.open()
         self._lease.start()
         for name, work in self._backend.jobs(self._lease).items():
@@ -92,7 +92,7 @@ class TaskWorker:
                 job.result()
 
     async def _end(self, hurry: asyncio.Event) -> Handover:
-        """Stop claiming, drain, hand back; heartbeats go on until nothing is held any more."""
+        """Stop claiming, drain, and return unfinished tasks; heartbeats continue until no run is held."""
         self._state.draining = True
         await self._pump.stop()
         pump = self._background.get("pump")
@@ -113,7 +113,7 @@ class TaskWorker:
         await self._backend.outputs.flush()
         await self._backend.locks.close()
         await asyncio.to_thread(self._lease.stop)
-        await self._runs.close()  # takes its processes off the backend's list
+        await self._runs.close()  # removes its processes from the backend's registry
         await self._backend.close()
         self._timer.close()
 
@@ -121,11 +121,11 @@ class TaskWorker:
         self._background[name] = asyncio.create_task(work, name=f"ade-{name}")
 
 
-# The worker on a store as others see it: given what it needs, it runs until told to stop.
+# The worker on a store, as other modules use it.
 
 
 class WorkerService:
-    """Everything from outside comes in here; nothing is found by itself."""
+    """A worker on a store. All dependencies are passed in; it looks up nothing itself."""
 
     def __init__(
         self,
@@ -135,9 +135,9 @@ class WorkerService:
         *,
         payloads: Payloads | None = None,
         middleware: Sequence[Middleware] = (),
-        settings: Settings | None = None,  # for the duties on a timer
-        jobs: Sequence[MaintenanceJob] = (),  # beyond the standard ones
-        guardian: WatchdogSpec | None = None,  # None: no guardian process
+        settings: Settings | None = None,  # for the maintenance jobs
+        jobs: Sequence[MaintenanceJob] = (),  # in addition to the standard ones
+        guardian: WatchdogSpec | None = None,  # None: no watchdog process
         probe: WorkerProbe | None = None,
         randomness: Callable[[], float] = random.random,
     ) -> None:
@@ -166,11 +166,11 @@ class WorkerService:
 
     @property
     def draining(self) -> bool:
-        """Whether it claims no more and only ends what it holds."""
+        """Whether it no longer claims tasks and only finishes those it holds."""
         return self._backend is not None and self._backend.state.draining
 
     async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> Handover:
-        """Work until `stop` is set, then drain; `hurry` cuts the draining short. Answers what was handed back."""
+        """Work until `stop` is set, then drain; `hurry` cuts the drain short. Returns what happened to held tasks."""
         setup = self._setup
         backend = self._backend = StoreBackend(setup)
         self._worker = TaskWorker(

@@ -1,4 +1,4 @@
-"""Runs of workers behind HTTP: what they are told, and what their words mean."""
+"""Request and response types of workers behind HTTP, and helpers to interpret them."""
 
 import hashlib
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from ade.tasks.model import MOST_CAPABILITIES, Task
 from ade.tasks.options import NewDefinition
 from ade.tasks.outcomes import Failed
 
-# What workers behind HTTP say. A run is named by its id, in the address, together with its task.
+# Requests. A run is identified by its ID, in the path, together with its task.
 
 
 MOST_CLAIMED, LONGEST_WAIT_S = 100, 20.0
@@ -104,8 +104,8 @@ class AppendOutput(OfRun, kw_only=True):
     lines: Annotated[list[OutputText], Meta(min_length=1, max_length=1_000)]
 
 
-LARGEST_DETAILS = 16_000  # bytes; a traceback is cut at half of that
-GRACE_MS = 10_000  # for a run to end once its time is over, before its lease is kept no more
+LARGEST_DETAILS = 16_000  # bytes; a traceback is truncated to half of that
+GRACE_MS = 10_000  # for a run to end after its timeout, before its lease is no longer renewed
 
 
 class RunGrant(Struct, frozen=True, kw_only=True):
@@ -156,19 +156,19 @@ class RunHold(Struct, frozen=True, kw_only=True):
 
 
 def run_ids(account: str, request_id: str, look: int, count: int) -> list[str]:
-    """Ids of the runs of a claim that may be repeated: the same for the same request, and nobody else's."""
+    """Return the run IDs of a repeatable claim: the same for the same request, and unique to the account."""
     text = f"{account}\n{look}\n{request_id}".encode(errors="backslashreplace")
     return [hashlib.sha256(text + b"\n%d" % number).hexdigest()[:32] for number in range(count)]
 
 
 def is_late(task: Task, *, now: int) -> bool:
-    """Whether its run is beyond its time-out, and the time to end after that."""
+    """Whether its run has exceeded its timeout and the grace period after it."""
     limit_ms = run_timeout_ms(task)
     return limit_ms is not None and task.started_at is not None and now > task.started_at + limit_ms + GRACE_MS
 
 
 def failure_of(body: FailRun, *, details_size: int) -> Failed:
-    """Raises PayloadTooLarge for details that nobody would read."""
+    """Convert a reported failure to an outcome. Raises PayloadTooLarge for details that are too large."""
     error = body.error
     if details_size > LARGEST_DETAILS:
         raise PayloadTooLarge(f"details of an error have at most {LARGEST_DETAILS:,} bytes, not {details_size:,}")
@@ -183,17 +183,18 @@ def failure_of(body: FailRun, *, details_size: int) -> Failed:
 
 
 def end_of(task: Task) -> RunEnd:
+    """Return the response for a run that has ended."""
     due = task.run_after if task.status is Status.PENDING else 0
     return RunEnd(task_id=task.id, run_id=task.run_id or "", status=task.status, run_after=due)
 
 
 def has_failed_so(task: Task, run_id: str, failed: Failed) -> bool:
-    """Whether this very failure was taken before, so that somebody only repeats it."""
+    """Whether this failure was already recorded, so that the report is a repetition."""
     is_over = task.status in (Status.PENDING, Status.FAILED)
     return is_over and task.run_id == run_id and task.error == failed.error
 
 
-# What workers behind HTTP say about themselves and the names they run.
+# Registration: what workers behind HTTP report about themselves and their tasks.
 
 
 Text = Annotated[str, Meta(max_length=200)]

@@ -1,4 +1,4 @@
-"""A claim for a worker behind HTTP: the locks of each task are taken and the last look is taken before it is given."""
+"""HTTP API of runs: claim tasks, renew leases, and report results, for workers without store access."""
 
 import asyncio
 import os
@@ -52,22 +52,23 @@ from ade.worker.api.requests import (
 from ade.worker.api.workers import check_held, held, registered, task_of, worker_of
 from ade.worker.failures import lock_lost
 
-# How a run of a worker behind HTTP ends: decided and written here, as ADE's own workers do it.
+# The end of a run behind HTTP: decided and written here, as workers on the store do.
 
 
 log = Log("ade.work")
 
 
 async def end(services: Services, task: Task, outcome: Outcome) -> Task:
-    """The task as it is then. Raises StaleLease if the run has lost it meanwhile.
+    """End the run and return the task after it. Raises StaleLease if the run has lost the task meanwhile.
 
-    What was done under locks is committed under them. A run that did nothing, or in vain, lets go first: the next one
-    may ask under the same name as soon as the commit is there.
+    Work done under locks is committed before they are released. A run that did not succeed releases them first: the
+    next one can request them under the same ID as soon as the commit is done.
     """
     stores = services.stores
     if isinstance(outcome, Succeeded) and not await has_its_locks(services, task):
         outcome = lock_lost()
-    if not isinstance(outcome, Succeeded | Deferred):  # who waits for locks keeps the place in their lines
+    # A task that waits for locks keeps its position in the wait queues.
+    if not isinstance(outcome, Succeeded | Deferred):
         await cancel_lock_waits(stores, [task])
     change = settle(task, outcome, now=stores.clock.now(), randomness=random.random())
     await load_and_prepare_rollbacks(stores, services.payloads, [change])
@@ -84,7 +85,7 @@ async def end(services: Services, task: Task, outcome: Outcome) -> Task:
 
 
 async def has_its_locks(services: Services, task: Task) -> bool:
-    """Also keeps them for another lease."""
+    """Whether the run still holds its task's locks; also renews them."""
     if not task.locks:
         return True
     [grant] = await services.stores.locks.renew(DEFAULT_NAMESPACE, [request_id(task)])
@@ -92,7 +93,7 @@ async def has_its_locks(services: Services, task: Task) -> bool:
 
 
 async def _ring(services: Services, change: Change) -> None:
-    """Wake those who wait for its end, and those who may claim now: a limit has room again, or the task is due."""
+    """Wake waiters for its result, and workers that can claim now because a limit has room or the task is due."""
     stores, after = services.stores, change.after
     if after.is_final:
         stores.wakeups.ring(DONE)
@@ -107,26 +108,26 @@ async def _has_limits(services: Services, name: str) -> bool:
 
 
 async def succeeded(services: Services, task: Task, result: Raw) -> Succeeded:
-    """With the result where it belongs. Raises PayloadTooLarge."""
+    """Store a large result separately and return the outcome. Raises PayloadTooLarge."""
     return Succeeded(await services.payloads.spill(task.id, f"{task.generation}.{task.attempt}.result", result))
 
 
 def as_json(value: object) -> Raw:
-    """Raises InvalidResult."""
+    """Encode a value as JSON. Raises InvalidResult."""
     try:
         return to_json(to_plain(value))
     except CODING_ERRORS as error:
         raise InvalidResult(f"this cannot be kept as JSON: {error}") from None
 
 
-_BREATH_S = 0.02  # between two looks, however often new work is announced: it may be for others
-_SLOW_LOOK_S = 5.0  # finds what nobody announced
-_LIMITED_LOOK_S = 1.0  # the same where names have limits: nobody announces that a rate lets the next one through
-_MOST_IN_VAIN = 10  # looks that brought only tasks that must wait, one after the other
+_BREATH_S = 0.02  # between two polls, however often work is announced: it may be for others
+_SLOW_LOOK_S = 5.0  # finds tasks that no notification announced
+_LIMITED_LOOK_S = 1.0  # the same for names with rate limits: no notification announces a free rate
+_MOST_IN_VAIN = 10  # consecutive polls that returned only tasks that must wait
 
 
 class ClaimRound:
-    """One claim. It looks again when there may be work, until the time that the worker waits is over."""
+    """One claim of a worker behind HTTP. It polls again when there may be work, until the wait time is over."""
 
     def __init__(self, services: Services, worker: Worker, account: str, body: Claim) -> None:
         self._office = services
@@ -136,9 +137,10 @@ class ClaimRound:
         self._lease_ms = round(body.lease_s * 1000)
         self._names: frozenset[str] = frozenset()
         self._slow_look_s = _SLOW_LOOK_S
-        self._is_capped = False  # its agent had no unit to spare
+        self._is_capped = False  # its agent had no free unit
 
     async def run(self) -> list[RunGrant]:
+        """Claim tasks, acquire their locks, and check their approvals; returns those that can start."""
         self._names = await self._served()
         wakeups, loop = self._office.stores.wakeups, asyncio.get_running_loop()
         until, look, in_vain = loop.time() + self._body.wait, 0, 0
@@ -147,7 +149,7 @@ class ClaimRound:
             had_tasks, grants = await self._looked(look)
             if grants:
                 return grants
-            if had_tasks and in_vain < _MOST_IN_VAIN:  # they wait for locks or people: what is behind them may run
+            if had_tasks and in_vain < _MOST_IN_VAIN:  # they wait for locks or approvals: tasks behind them may run
                 look, in_vain = look + 1, in_vain + 1
                 continue
             left_s = until - loop.time()
@@ -159,8 +161,9 @@ class ClaimRound:
             in_vain = 0
 
     async def _looked(self, look: int) -> tuple[bool, list[RunGrant]]:
-        """Whoever hangs up meanwhile gets nothing: what was claimed for him is handed back, and costs its tasks
-        nothing."""
+        """Poll once. If the client disconnects meanwhile, its claimed tasks are returned to the queue without counting
+        an attempt.
+        """
         job = asyncio.ensure_future(self._look(look))
         try:
             return await asyncio.shield(job)
@@ -175,8 +178,9 @@ class ClaimRound:
         return bool(tasks), await begin_all(self._office, tasks, self._lease_ms, self._give_back)
 
     async def _served(self) -> frozenset[str]:
-        """Without what ADE does itself: whoever ran those could make up previews, or keep webhooks back. Raises
-        InvalidTask where nothing is left of the names."""
+        """Return the claimable names without ADE's internal tasks: a client that ran those could fake previews or
+        suppress webhooks. Raises InvalidTask if no name is left.
+        """
         named = frozenset(self._worker.names if self._body.names is None else self._body.names)
         if not named:
             raise InvalidTask("say which names the worker can run, in the claim or when it is registered")
@@ -225,7 +229,7 @@ class ClaimRound:
         return tasks
 
     async def _give_back(self, run_ids: Sequence[str]) -> None:
-        """Units of the agent that no run needs."""
+        """Release units of the agent that no run needs."""
         if self._worker.agent is not None and run_ids:
             await self._office.stores.agents.release(self._worker.agent, run_ids)
 
@@ -239,9 +243,9 @@ class ClaimRound:
 async def begin_all(
     services: Services, tasks: Sequence[Task], lease_ms: int, give_back: Callable[[Sequence[str]], Awaitable[None]]
 ) -> list[RunGrant]:
-    """Those that may run now; the others wait for their locks or for people, or have failed, as was decided.
+    """Return the runs that can start now; the other tasks wait for locks or approvals, or have failed.
 
-    Locks are asked for in the order of the tasks: who came first goes first.
+    Locks are requested in task order: first come, first served.
     """
     locks = [await _locks(services, task, lease_ms) for task in tasks]
     begun = await asyncio.gather(
@@ -262,7 +266,7 @@ async def _begin(
             whole = structs.replace(task, args=await services.payloads.load(task.args))
             timeout_ms = run_timeout_ms(task)
             return RunGrant(run_id=task.run_id or "", task=whole, lease_ms=lease_ms, timeout_ms=timeout_ms, locks=locks)
-    except AdeError as error:  # one that cannot be judged or read keeps no other back
+    except AdeError as error:  # a task that cannot be checked or read must not block the others
         log.warning("run.not_begun", task_id=task.id, attempt=task.attempt, worker=task.worker_id, error=str(error))
         outcome = Released(f"it could not begin: {error.detail}"[:2_000])
     assert outcome is not None
@@ -273,12 +277,12 @@ async def _begin(
 async def _end(services: Services, task: Task, outcome: Outcome) -> None:
     try:
         await end(services, task, outcome)
-    except AdeError as error:  # its lease runs out by itself
+    except AdeError as error:  # its lease expires on its own
         log.warning("run.not_ended", task_id=task.id, attempt=task.attempt, worker=task.worker_id, error=str(error))
 
 
 async def _locks(services: Services, task: Task, lease_ms: int) -> tuple[LockItem, ...] | Deferred:
-    """All that the task names, or how it waits for that."""
+    """Acquire all locks of the task, or return how it waits for them."""
     if not task.locks:
         return ()
     resources = tuple(spec.resource for spec in task.locks)
@@ -291,7 +295,7 @@ async def _locks(services: Services, task: Task, lease_ms: int) -> tuple[LockIte
 
 
 async def _check(services: Services, task: Task) -> Outcome | None:
-    """The same last look that ADE's own workers take. Steps of ADE's own, which it would pass over, never come here."""
+    """Check approvals like a worker on the store. ADE's internal tasks, which the check skips, never get here."""
     if task.review is None:
         rulebook, _ = await services.rules()
         if not rulebook.guard:
@@ -301,10 +305,9 @@ async def _check(services: Services, task: Task) -> Outcome | None:
     return await check_before_run(services.stores, services.payloads, task)
 
 
-# The verbs of workers that live behind HTTP. Everything is decided here: a worker only says what happened.
-#
-# A run belongs to the account that claimed it, and is fenced by its id: whoever has lost it is told so (409), and
-# whatever is repeated after a lost answer has no second effect.
+# Operations of workers behind HTTP. All decisions are made here: a worker only reports what happened.
+# A run belongs to the account that claimed it, and its ID is the fencing token: a run that has lost its task gets 409,
+# and repeating a request after a lost response has no second effect.
 
 
 _LARGEST_PROGRESS = 256 * 1024  # bytes
@@ -325,7 +328,7 @@ async def renew_runs(services: Services, request: RequestContext, body: RenewRun
     worker, now = await registered(services, request, body.worker), services.stores.clock.now()
     named = {run_id: task_id for run_id, task_id in body.runs.items() if is_task_id(task_id)}
     found = await services.stores.tasks.get(list(named.values()))
-    of_runs = zip(named, found, strict=True)  # a run that is named with the task of another keeps nothing of that
+    of_runs = zip(named, found, strict=True)  # a run that names the task of another run renews nothing
     tasks = {run_id: task for run_id, task in of_runs if task is not None and task.run_id == run_id}
     late = [run_id for run_id, task in tasks.items() if is_late(task, now=now)]
     runs = {run_id: task_id for run_id, task_id in named.items() if run_id not in late}
@@ -430,7 +433,7 @@ async def append_output(services: Services, request: RequestContext, run_id: str
 
 
 async def _ended(services: Services, before: Task, after: Task) -> RunEnd:
-    """The unit of the agent that the run had is free."""
+    """Release the agent's capacity unit of the run."""
     worker = await worker_of(services, before.worker_id)
     if worker is not None and worker.agent is not None and before.run_id is not None:
         await services.stores.agents.release(worker.agent, [before.run_id])

@@ -1,4 +1,7 @@
-"""Workers, and how those behind HTTP make themselves known. They hold no connection: they are heard of, or silent."""
+"""HTTP API of workers: register, list, and deregister, with checks of the task definitions they register.
+
+Workers behind HTTP hold no connection: they send heartbeats or are lost.
+"""
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,22 +29,24 @@ from ade.tasks.options import NewDefinition, definition_of
 from ade.worker.api.requests import ListWorkers, RegisterWorker
 from ade.worker.views import WorkerView, view, view_workers
 
-# Which names an account has defined over HTTP. Definitions stay for good, so that there is a limit to them.
-#
-# And who is about to define a name: between the moment when it is checked that nobody else runs it and that in which
-# it is registered, it is reserved.
+# Names that an account has defined over HTTP. Definitions are permanent, so their number is limited.
+# A name is reserved between the check that no other account runs it and its registration.
 
 
 MOST_NAMES = 1_000
 MOST_SCHEMA_BYTES = 1_000_000  # of all their schemas together
-RESERVED_MS = 30_000  # far longer than to register takes
+RESERVED_MS = 30_000  # far longer than a registration takes
 
 
 class DefinedNames(Struct, frozen=True, kw_only=True):
-    sizes: dict[str, int] = {}  # name -> bytes of its schema
+    """The names an account has defined over HTTP."""
+
+    sizes: dict[str, int] = {}  # name -> size of its schema in bytes
 
 
 class ReservedName(Struct, frozen=True, kw_only=True):
+    """A short reservation of a name by an account that is about to define it."""
+
     account: str
     digest: str  # of the definition
     until: int
@@ -52,7 +57,7 @@ _RESERVED = Repository("web_reserved", ReservedName, lambda reserved: reserved.u
 
 
 async def reserve_names(stores: Stores, account: str, definitions: Iterable[Definition]) -> None:
-    """Of two accounts that define a name otherwise at once, one is refused. Raises NotPermitted."""
+    """Reserve names: of two accounts that concurrently define a name differently, one fails. Raises NotPermitted."""
     digests = {each.name: hashlib.sha256(msgspec.json.encode(each)).hexdigest() for each in definitions}
 
     async def step() -> None:
@@ -75,8 +80,9 @@ async def reserve_names(stores: Stores, account: str, definitions: Iterable[Defi
 
 
 async def note_names(stores: Stores, account: str, sizes: Mapping[str, int]) -> None:
-    """These are about to be defined by the account, with schemas of so many bytes. Raises InvalidTask, and notes none,
-    if that is more than one account may."""
+    """Record the names that the account is about to define, with the sizes of their schemas. Raises InvalidTask, and
+    records none, if that exceeds the limit of an account.
+    """
 
     async def step() -> None:
         kept = await _SHELF.get(stores, account)
@@ -106,11 +112,11 @@ def _check(account: str, sizes: Mapping[str, int]) -> None:
         )
 
 
-# Workers behind HTTP, and the runs that are theirs.
+# Workers behind HTTP, and their runs.
 
 
 async def agent_for(services: Services, request: RequestContext, agent_id: str) -> Agent:
-    """The agent that a worker says it works for: it must be known, and the caller's own unless he may operate.
+    """Return the agent of a worker: it must exist, and belong to the caller unless they have the `operate` permission.
 
     Raises UnknownAgent.
     """
@@ -124,7 +130,7 @@ async def agent_for(services: Services, request: RequestContext, agent_id: str) 
 
 
 async def registered(services: Services, request: RequestContext, name: str) -> Worker:
-    """The caller's worker of this name. Raises UnknownWorker."""
+    """Return the caller's worker of this name. Raises UnknownWorker."""
     wanted = worker_id(account_of(request), name)
     found = await worker_of(services, wanted)
     if found is None:
@@ -133,21 +139,24 @@ async def registered(services: Services, request: RequestContext, name: str) -> 
 
 
 async def worker_of(services: Services, wanted: str | None) -> Worker | None:
+    """Return the worker with this ID, or None."""
     return next((worker for worker in await services.stores.workers.list_workers() if worker.id == wanted), None)
 
 
 async def task_of(services: Services, task_id: str) -> Task | None:
+    """Return the task with this ID, or None."""
     check_id(task_id)
     [task] = await services.stores.tasks.get([task_id])
     return task
 
 
 async def held(services: Services, request: RequestContext, run_id: str, task_id: str) -> Task:
-    """The task that this run holds, if the run is the caller's. Raises StaleLease."""
+    """Return the task that this run holds, if the run belongs to the caller. Raises StaleLease."""
     return check_held(request, run_id, task_id, await task_of(services, task_id))
 
 
 def check_held(request: RequestContext, run_id: str, task_id: str, task: Task | None) -> Task:
+    """Return the task if this run holds it and belongs to the caller. Raises StaleLease."""
     if (
         task is None
         or task.status is not Status.RUNNING
@@ -158,7 +167,7 @@ def check_held(request: RequestContext, run_id: str, task_id: str, task: Task | 
     return task
 
 
-# What workers behind HTTP say of their names: it holds for everybody who enqueues one, so it is checked first.
+# Definitions of workers behind HTTP. They apply to everyone who enqueues the name, so they are checked first.
 
 
 _LARGEST_SCHEMA = 32_000  # bytes of JSON
@@ -166,10 +175,10 @@ _LARGEST_TOGETHER = 256_000  # of all schemas of one worker
 
 
 async def checked(services: Services, request: RequestContext, forms: Sequence[NewDefinition]) -> list[Definition]:
-    """As they are to be registered.
+    """Return the definitions to register.
 
-    Over HTTP a name that a live worker of somebody else runs is taken only as that one has defined it: another queue,
-    schema or rate would change the tasks of others. Names of workers that are gone are free. Raises InvalidTask and
+    Over HTTP, a name that a live worker of another account runs is accepted only with the same definition: a different
+    queue, schema, or rate would change the tasks of others. Names of lost workers are free. Raises InvalidTask,
     NotPermitted.
     """
     definitions = [_definition(services, form) for form in forms]
@@ -183,17 +192,16 @@ async def checked(services: Services, request: RequestContext, forms: Sequence[N
     _check_not_governed(known, definitions)
     changed = {each.name: each for each in definitions if known.get(each.name) != each}
     if request.caller is not None and changed:
-        await _check_not_anothers(services, request, changed)  # before: who may not define a name keeps it from nobody
+        # First, so that an account without permission cannot reserve the name.
+        await _check_not_anothers(services, request, changed)
         await reserve_names(services.stores, account_of(request), changed.values())
-        await _check_not_anothers(
-            services, request, changed
-        )  # and after: another one may have been registered meanwhile
+        await _check_not_anothers(services, request, changed)  # again: another worker may have registered meanwhile
         await note_names(services.stores, account_of(request), {name: sizes[name] for name in changed})
     return definitions
 
 
 def _definition(services: Services, form: NewDefinition) -> Definition:
-    """Checked as the tasks will be that are made by it, so that no step of ADE's own is among them."""
+    """Validate like the tasks that will be created from it, so that ADE's internal tasks are excluded."""
     _check_schema(form)
     definition = definition_of(form.name, form.options(), form.schema)
     check_task(template_of(definition, services.defaults))
@@ -205,7 +213,7 @@ def _size(definition: Definition) -> int:
 
 
 def _check_schema(form: NewDefinition) -> None:
-    """Whoever enqueues is judged by it, so it must at least be one."""
+    """Check that the schema is usable, because it validates the arguments of every caller."""
     schema = form.schema
     if schema is None:
         return
@@ -220,7 +228,7 @@ def _check_schema(form: NewDefinition) -> None:
 
 
 def _check_not_governed(known: Mapping[str, Definition], definitions: Sequence[Definition]) -> None:
-    """What people must approve by its preview stays so: another definition in its place would end that."""
+    """Reject definitions that would replace one with a preview, and thereby remove its approval."""
     for definition in definitions:
         before = known.get(definition.name)
         if before is not None and (before.has_preview or before.has_rollback):
@@ -294,8 +302,9 @@ async def register_worker(
 
 
 async def _known(services: Services, request: RequestContext, made_id: str) -> Worker | None:
-    """As it was registered before. A new one must not be one too many: whoever claims, or asks whether the server is
-    ready, has all of them read. Raises InvalidTask."""
+    """Return the earlier registration. A new worker must not exceed the limit, because every claim and readiness check
+    reads all workers. Raises InvalidTask.
+    """
     workers = {worker.id: worker for worker in await services.stores.workers.list_workers()}
     if made_id not in workers and request.caller is not None:
         account = account_of(request)
@@ -323,7 +332,7 @@ async def deregister_worker(services: Services, request: RequestContext, worker_
 
 
 def _own(request: RequestContext, name: str) -> str:
-    """On a local store whoever asks is the account. Raises UnknownWorker."""
+    """Return the worker ID in the caller's account (on a local store, the caller itself). Raises UnknownWorker."""
     try:
         return worker_id(account_of(request), name)
     except UnknownWorker:

@@ -1,4 +1,4 @@
-"""`ade archive`: what the sweeps do in their own time, now."""
+"""`ade archive`, `ade sweep`, and `ade backup`: maintenance without a worker."""
 
 import asyncio
 import contextlib
@@ -68,7 +68,7 @@ def _tasks(count: int) -> str:
 
 
 def _make(folder: Path) -> None:
-    """Before the work: an archive that cannot be written is a mistake, not a fault."""
+    """Create the archive directory first, so that an unwritable one is reported as a usage error."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -78,7 +78,7 @@ def _make(folder: Path) -> None:
 
 
 async def _count(session: "Session", stores: Stores, retention_s: float) -> int:
-    """Tasks that ended before a moment were created before it."""
+    """Count the tasks to prune. Tasks that ended before a time were also created before it."""
     now = stores.clock.now()
     moment = now - round(retention_s * 1000)
     letters = min(moment, now - round(session.settings.sweep.dead_letter_retention_s * 1000))
@@ -117,7 +117,7 @@ async def _prune(session: "Session", stores: Stores, total: int, retention_s: fl
     return pruned
 
 
-# `ade sweep`: the duties on a timer, without a worker.
+# `ade sweep`: the maintenance jobs, without a worker.
 
 
 @command("sweep")
@@ -168,7 +168,7 @@ async def _do(
     return {}
 
 
-# `ade backup`: a consistent copy while work goes on.
+# `ade backup`: a consistent copy while the store is in use.
 
 
 @command("backup")
@@ -192,7 +192,7 @@ def _print_copy(session: "Session", target: Path) -> None:
 
 
 def _check(target: str) -> None:
-    """Whether this can be the name of a new file."""
+    """Raise UsageError unless this can be the name of a new file."""
     try:
         exists = Path(target).exists()
     except (OSError, ValueError) as error:

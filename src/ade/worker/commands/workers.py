@@ -1,4 +1,4 @@
-"""`ade workers`: who works, and how they are doing."""
+"""`ade workers`: list the workers and their state."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ async def workers(session: "Session") -> None:
 
 
 def worker_rows(seen: Sequence[WorkerView], *, now: int) -> list[Row]:
+    """Return the table rows of these workers."""
     return [
         (
             each.worker.id,

@@ -1,4 +1,4 @@
-"""A server as a worker's backend: tasks are claimed from it over HTTP, and outcomes are reported to it."""
+"""A server as a worker's backend: claims tasks, reports outcomes, and serves context requests over HTTP."""
 
 import asyncio
 import os
@@ -50,7 +50,7 @@ from ade.worker.run import Run, StopReason, lose_lock
 from ade.worker.state import ClaimTrigger, WorkerState
 from ade.worker.views import WorkerView
 
-# Answers what runs ask for through their context, by asking the server.
+# Context requests of runs, served by the server.
 
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ _NOT_HERE = {
 
 
 class HttpContextBackend:
-    """What a worker over HTTP does for its runs, apart from the lines they write."""
+    """Serves context requests of runs through the server, except output."""
 
     def __init__(self, reach: ServerConnection, locks: RunLocks[Run]) -> None:
         self._reach = reach
@@ -71,6 +71,7 @@ class HttpContextBackend:
         self._locks = locks
 
     async def ask(self, run: Run, request: Request) -> Any:
+        """Serve a request. Raises NeedsStore for requests that need direct store access."""
         task_id = run.task.id
         match request:
             case ReportProgress(value):
@@ -90,7 +91,7 @@ class HttpContextBackend:
         )
 
     async def _hold(self, run: Run, wanted: RequestStepApproval) -> bool:
-        """If people must agree first, the server has ended the run: there is nothing left to hand in."""
+        """Request approval of a step. Without approval, the server has ended the run: nothing is left to report."""
         judged: Any = UNSET if wanted.judged is None else msgspec.json.decode(wanted.judged)
         answer = await self._asked(
             run,
@@ -110,13 +111,13 @@ class HttpContextBackend:
         return answer.may_go_on
 
     async def _spawn(self, run: Run, tasks: list[Task]) -> list[Task]:
-        """Under a key, so that a lost answer makes no second child."""
+        """Enqueue children with an idempotency key, so that a lost response creates no duplicate."""
         forms, key = [new_task_of(task) for task in tasks], f"{run.id}-{tasks[0].id}"
         made = await self._asked(run, lambda: self._client.create_tasks(tasks=forms, request_key=key))
         return list(made.items)
 
     async def _asked(self, run: Run, ask: Callable[[], Awaitable[T]]) -> T:
-        """While the server is away the run waits: it goes on as long as its lease does. Raises AdeError."""
+        """Retry while the server is unavailable: the run continues as long as its lease does. Raises AdeError."""
         try:
             return await self._reach.persist(ask, "request of a run", lambda: not run.is_ending, task_id=run.task.id)
         except StaleLease:
@@ -125,15 +126,15 @@ class HttpContextBackend:
 
 
 _SHORT_WAIT_S = 1.0  # while some mode has no room: the server is not notified when it has
-_NOWHERE = "ade-no-such-queue"  # nothing new comes from there
+_NOWHERE = "ade-no-such-queue"  # a queue without tasks
 _MOST_RUNS = 1_000  # in one heartbeat
 _LEAST_TTL_S, _LONGEST_TTL_S = 5.0, 3_600.0
-_LAST_WORD_S = 5.0  # for the server to hear that the worker is gone
+_LAST_WORD_S = 5.0  # for the server to deregister the worker
 log = Log("ade.worker")
 
 
 class WholePayloads:
-    """Arguments come whole and results go whole: the server keeps what is large apart."""
+    """Sends and receives payloads inline: the server stores large ones separately."""
 
     def fits(self, raw: Raw) -> bool:
         return True
@@ -146,7 +147,7 @@ class WholePayloads:
 
 
 class HttpBackend:
-    """The four verbs over HTTP. The server checks approvals, counts agent capacity, and grants the locks of tasks."""
+    """A worker backend over HTTP. The server checks approvals, counts agent capacity, and grants the locks of tasks."""
 
     waits = True
     finishes_at_once = AT_ONCE
@@ -159,7 +160,7 @@ class HttpBackend:
         self._loop = asyncio.get_running_loop()
         self._is_registered = False
         self.name = worker_name()
-        # Two checks whether renewals hang must fit before the leases end.
+        # Two checks for hanging renewals must fit before the leases expire.
         self.lease_check_s = min(options.heartbeat_s, options.lease_s / 4) / 4
         self.state = WorkerState(options)
         self.clock: Clock = LocalClock()
@@ -173,13 +174,13 @@ class HttpBackend:
         self._desk = HttpContextBackend(reach, self._locks)
         self._reports = HttpCompleter(reach, self.outputs)
 
-    # the four verbs
+    # Running tasks
 
     async def claim(self, request: ClaimRequest, *, is_last: bool = False) -> Sequence[Task]:
-        """The server waits until there is work. The first of the run ids is the id of the request."""
+        """Claim tasks; the server waits until there is work. The first run ID is the request ID."""
         try:
             return await self._claim(request, is_last)
-        except UnknownWorker:  # it was silent for too long, or the server has another store now
+        except UnknownWorker:  # it was lost for too long, or the server has a different store now
             if is_last:
                 raise
             await self._register()
@@ -190,7 +191,7 @@ class HttpBackend:
         claimed = await self._reach.client.claim_tasks(
             worker=self.name,
             names=sorted(request.names),
-            queues=[_NOWHERE] if is_last else None,  # None: as the worker was registered
+            queues=[_NOWHERE] if is_last else None,  # None: as registered
             count=min(len(request.run_ids), MOST_CLAIMED),
             lease_s=self._options.lease_s,
             wait=self._wait_s(request),
@@ -207,7 +208,7 @@ class HttpBackend:
     def _wait_s(self, request: ClaimRequest) -> float:
         if request.may_be_repeated:
             return 0.0
-        longest = min(LONGEST_WAIT_S, self._options.lease_s / 2)  # locks that come with a task must be fresh
+        longest = min(LONGEST_WAIT_S, self._options.lease_s / 2)  # the locks that come with a task must be fresh
         return longest if request.names == self._names else min(_SHORT_WAIT_S, longest)
 
     def renew(self, held: Mapping[str, str]) -> Renewal:
@@ -215,7 +216,7 @@ class HttpBackend:
         for start in range(0, max(len(listed), 1), _MOST_RUNS):
             try:
                 answer = self._beat(dict(listed[start : start + _MOST_RUNS]))
-            except UnknownWorker:  # the server has not heard of it for too long
+            except UnknownWorker:  # no heartbeat reached the server for too long
                 self._registration(self._reach.beats).wait()
                 answer = self._beat(dict(listed[start : start + _MOST_RUNS]))
             gone.update({each.run_id: each.status for each in answer.gone})
@@ -238,16 +239,16 @@ class HttpBackend:
                     run.abort(why)
 
     async def finish(self, batch: Sequence[Ended]) -> list[str]:
-        """Report each outcome until it is answered. Reporting it twice does no harm."""
+        """Report each outcome until it is confirmed. Reports are idempotent."""
         return [run.task.id for run, outcome in batch if await self._reports.report(run, outcome)]
 
     def ask(self, run: Run, request: Request) -> Coroutine[Any, Any, Any]:
         return self._desk.ask(run, request)
 
-    # polling
+    # Polling
 
     def follow(self, trigger: ClaimTrigger) -> Callable[[], None]:
-        return _nothing_to_leave  # the server is notified of new work while a claim waits there
+        return _nothing_to_leave  # the server gets the notifications while a claim waits there
 
     def claim_pause_s(self, times: int) -> float:
         return self._reach.pause(times)
@@ -258,10 +259,10 @@ class HttpBackend:
     async def next_due_s(self) -> float:
         return 0.0
 
-    # setup and shutdown
+    # Setup and shutdown
 
     async def register(self, stop: asyncio.Event | None = None) -> bool:
-        """Wait for the server if it is not there yet."""
+        """Register, waiting for the server if it is unavailable."""
         stop = stop or asyncio.Event()
         asking = asyncio.ensure_future(self._reach.persist(self._register, "registration", lambda: not stop.is_set()))
         stopping = asyncio.ensure_future(stop.wait())
@@ -304,7 +305,7 @@ class HttpBackend:
         return {}
 
     def guarded_at(self) -> float:
-        return 0.0  # nothing but the lease thread renews
+        return 0.0  # only the lease thread renews
 
     async def close(self) -> None: ...
 
@@ -314,12 +315,12 @@ class HttpBackend:
         try:
             async with asyncio.timeout(_LAST_WORD_S):
                 await self._reach.client.deregister_worker(self.name)
-        except (AdeError, TimeoutError) as error:  # it will be forgotten after some silence
+        except (AdeError, TimeoutError) as error:  # it will be removed as a lost worker
             log.warning("worker.not_deregistered", worker=self.name, error=str(error))
 
 
 def worker_name() -> str:
-    """One that no other worker of the account has; the server puts the account before it."""
+    """Return a name that is unique in the account; the server prefixes the account."""
     host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname()).strip("-.")[:60] or "worker"
     return f"{host}-{os.getpid()}-{os.urandom(4).hex()}"
 
@@ -327,14 +328,14 @@ def worker_name() -> str:
 def _nothing_to_leave() -> None: ...
 
 
-# What a worker says about the tasks of its app when it makes itself known.
+# The handlers that a worker registers with the server.
 
 
 def servable(handlers: Iterable[Handler]) -> tuple[list[Handler], list[str]]:
-    """Handlers that a worker behind HTTP may run, and the names of the others.
+    """Return the handlers that a worker behind HTTP can run, and the names of the others.
 
-    What is previewed before each run, or undone, is left to workers on the store: they look once more before they run
-    it. Its parts go with it.
+    Tasks with a preview or a rollback are left to workers on the store, which check them again before a run. The
+    preview and rollback handlers of these tasks are also excluded.
     """
     handlers = list(handlers)
     governed = {each.name for each in handlers if each.definition.has_preview or each.definition.has_rollback}

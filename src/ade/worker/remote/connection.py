@@ -1,4 +1,4 @@
-"""The server as a worker reaches it: what passes by itself is waited for, everything else is told of."""
+"""The connection of a worker to its server: retries temporary failures, reports others, and sends output lines."""
 
 import asyncio
 import random
@@ -23,16 +23,19 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_LONGEST_PAUSE_S = 3.0  # whoever comes back shall not find everybody asleep
+_LONGEST_PAUSE_S = 3.0  # so that workers notice soon when the server is back
 _PASSING = frozenset({408, 429, 502, 503, 504})
 _FIRST_FAULT = 500
-_LEAST_CONNECTIONS = 100  # as many as any client may have
+_LEAST_CONNECTIONS = 100  # the limit of any client
 log = Log("ade.worker")
 
 
 class ServerConnection:
-    """`client` is for the event loop. `beats` is for what keeps leases, on a thread of its own, and locks: it does not
-    wait for long, so that one request that hangs does not cost them, nor for a connection behind all that runs ask."""
+    """Two HTTP clients of a server.
+
+    `client` is for the event loop. `beats` renews leases, from its own thread, and locks. Its timeouts are short, so
+    that one hanging request does not cost a lease, and it does not share a connection pool with the requests of runs.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class ServerConnection:
         *,
         allow_plain: bool = False,
     ) -> None:
-        # Each run may wait for a lock, and whoever lets one go, or hands in what it has, must not wait behind them.
+        # Every run can wait for a lock, and releases and reports must not queue behind these requests.
         most = _LEAST_CONNECTIONS + options.concurrency
         self.client = Client(
             HttpTransport(url, token=token, randomness=randomness, allow_plain=allow_plain, most_connections=most)
@@ -58,7 +61,7 @@ class ServerConnection:
         self._dice = randomness
 
     def lock_client(self) -> HttpLockClient:
-        """For the locks of runs: it asks for as long as a run needs them, and renews them as leases are renewed."""
+        """Return the lock client of runs: it retries as long as a run needs the lock, and renews like leases."""
 
         async def persist(
             ask: Callable[[], Awaitable[T]], *, request: LockRequest, goes_on: Callable[[], bool], was_reached: bool
@@ -68,7 +71,7 @@ class ServerConnection:
         return HttpLockClient(self.client, renewing=self.beats, persist=persist)
 
     async def persist(self, ask: Callable[[], Awaitable[T]], what: str, goes_on: Callable[[], bool], **about: Any) -> T:
-        """Ask until there is an answer, or nobody needs it any more. Raises AdeError: the last one then."""
+        """Retry until there is a response or `goes_on` returns false. Raises the last AdeError."""
         times = 0
         while True:
             try:
@@ -82,43 +85,43 @@ class ServerConnection:
             await asyncio.sleep(pause)
 
     def pause(self, times: int) -> float:
-        """Longer from time to time, and never the same for all."""
+        """Return an increasing delay with jitter."""
         return min(backoff_s(times, self._dice()), _LONGEST_PAUSE_S * (0.5 + self._dice()))
 
     async def close(self) -> None:
         await self.client.close()
         await self.beats.close()
-        await asyncio.to_thread(self.beats.close().wait)  # those of its thread
+        await asyncio.to_thread(self.beats.close().wait)  # the connections of its thread
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same question may have an answer later: the server is away, starts, stops, or has much to do."""
+    """Whether a retry may succeed: the server is unreachable, starting, stopping, or overloaded."""
     if isinstance(error, ServerProblem):
         return error.status in _PASSING
     return isinstance(error, ServerUnreachable | StoreError | TooManyRequests)
 
 
 def is_fault(error: BaseException) -> bool:
-    """Whether something is wrong on the server's side: what was asked may have been done all the same."""
+    """Whether this is a server error: the request may have been executed anyway."""
     return isinstance(error, ServerProblem) and error.status is not None and error.status >= _FIRST_FAULT
 
 
-# Lines that runs write, on their way to the server.
+# Output lines of runs, sent to the server.
 
 
-_MOST, _MOST_TEXT = 1_000, 1 << 20  # lines and characters in one request
-_LONGEST = 65_536  # of a line, as the server takes it
+_MOST, _MOST_TEXT = 1_000, 1 << 20  # lines and characters per request
+_LONGEST = 65_536  # of a line, as limited by the server
 
 
 class HttpOutputStore:
-    """Where the worker's OutputBuffer stores its lines."""
+    """The store of the worker's OutputBuffer: sends lines to the server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._sent: set[int] = set()  # lines of a call that failed half-way: the buffer brings them again
+        self._sent: set[int] = set()  # lines of a call that failed halfway: the buffer passes them again
 
     async def append(self, lines: Sequence[OutputLine]) -> None:
-        """Raises StoreUnavailable while the server is away."""
+        """Send lines. Raises StoreUnavailable while the server is unreachable."""
         by_run: dict[tuple[str, str], list[OutputLine]] = {}
         for line in lines:
             if id(line) not in self._sent:
@@ -137,9 +140,9 @@ class HttpOutputStore:
         try:
             await self._client.append_output(run_id, task_id=task_id, lines=texts)
         except StaleLease:
-            return  # nobody wants to read them under a run that is not its own any more
+            return  # the run has lost its task, so its output is discarded
         except AdeError as error:
-            # A token, too, may be good again later.
+            # A token can also become valid again.
             if is_passing(error) or isinstance(error, NotAuthenticated | NotPermitted):
                 raise StoreUnavailable(error.detail) from error
             raise
@@ -159,7 +162,7 @@ def _parts(lines: Sequence[OutputLine]) -> Iterator[list[OutputLine]]:
 
 
 class LocalClock:
-    """The server gives lines their time; this is for what is only kept here."""
+    """The local clock, for values that stay in this process; the server sets the time of lines."""
 
     def now(self) -> int:
         return time.time_ns() // 1_000_000

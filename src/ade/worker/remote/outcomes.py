@@ -1,4 +1,4 @@
-"""Outcomes on their way to the server: each is told until it is answered, and saying it twice does no harm."""
+"""Reports outcomes to the server: each is sent until it is confirmed, and repeating a report is harmless."""
 
 import asyncio
 from typing import Any
@@ -17,14 +17,14 @@ from ade.worker.remote.connection import ServerConnection, is_fault, is_passing
 from ade.worker.run import Run
 
 _MOST_FAULTS = 8
-AT_ONCE = 32  # requests; more would only wait for each other on the other side
+AT_ONCE = 32  # concurrent requests; more would only queue at the server
 _LONGEST_TYPE, _LONGEST_MESSAGE, _LONGEST_DELAY_S = 200, 2_000, 31_536_000.0
 _KINDS = frozenset(msgspec.structs.fields(RunError)[2].type.__args__)
 log = Log("ade.worker")
 
 
 class HttpCompleter:
-    """Keeps an outcome until the server has answered for it: a lost reply is asked for again, never guessed."""
+    """Keeps an outcome until the server has confirmed it: a lost response is requested again, never guessed."""
 
     def __init__(self, reach: ServerConnection, outputs: OutputBuffer) -> None:
         self._reach = reach
@@ -32,7 +32,7 @@ class HttpCompleter:
         self._outputs = outputs
 
     async def report(self, run: Run, outcome: Outcome) -> bool:
-        """Tell it until it is answered. Whether the task was handed back."""
+        """Report the outcome until it is confirmed. Returns whether the task was returned to the queue."""
         about: dict[str, Any] = {"task_id": run.task.id, "attempt": run.task.attempt, "worker": run.task.worker_id}
         try:
             return await self._told(run, outcome, about)
@@ -43,8 +43,8 @@ class HttpCompleter:
         return False
 
     async def _told(self, run: Run, outcome: Outcome, about: dict[str, Any]) -> bool:
-        """An outcome that the server cannot take is a failure of its task alone."""
-        if isinstance(outcome, Withheld):  # the server knows: it has said so
+        """Report the outcome. One that the server rejects fails only its own task."""
+        if isinstance(outcome, Withheld):  # the server itself has ended the run
             return False
         try:
             end = await self._until_answered(run, outcome, about)
@@ -86,14 +86,14 @@ class HttpCompleter:
 
 
 def _may_help(error: AdeError, times: int) -> bool:
-    """Whether to say it once more. A token can be given back its rights; the outcome cannot be had again."""
+    """Whether to retry the report. A token can regain its permissions; the outcome cannot be reproduced."""
     if isinstance(error, NotAuthenticated | NotPermitted) or is_passing(error):
         return True
-    return is_fault(error) and times < _MOST_FAULTS  # or else this very outcome is what the server cannot take
+    return is_fault(error) and times < _MOST_FAULTS  # after that, this outcome may be what the server fails on
 
 
 def _error(error: TaskError) -> RunError:
-    """As a server takes it: of kinds that only ADE itself can tell, the plain one is left."""
+    """Convert an error for the server: kinds that only ADE can assign become `raised`."""
     kind: Any = error.kind.value if error.kind.value in _KINDS else "raised"
     details = error.details
     if details is not None and len(msgspec.json.encode(details)) > LARGEST_DETAILS:
