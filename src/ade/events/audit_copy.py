@@ -105,8 +105,8 @@ async def verify(
 ) -> AsyncIterator[tuple[int, int]]:
     """Verify the whole chain and yield (checked, total). Raises AuditBroken, which names the first invalid entry.
 
-    Events that are still in the log are also compared with their entries. With a `proof`, every run that needed an
-    approval is recomputed from its votes.
+    Events that are still in the log are also compared with their entries. With a `proof`, the approval of every run
+    that needed one is also recomputed.
     """
     await _checked_head(log, copy)
     total, checked, head = await copy.count(), 0, AuditHead()

@@ -190,7 +190,10 @@ def settle(judgement: DeliveryDecision) -> str:
 
 
 async def _delivery(stores: Stores, order: DeliveryTaskArguments) -> StoredRecord[Delivery] | None:
-    """Return the stored delivery, or a new one (version 0) from its event. A replay does not need the event."""
+    """Return the stored delivery, or a new one (version 0) from its event.
+
+    A replay does not need the event, which might have been trimmed by then.
+    """
     shelf = deliveries_of(order.webhook_id)
     event = await _event(stores, order.seq)
     if event is not None:
