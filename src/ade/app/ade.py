@@ -1,4 +1,4 @@
-"""The app: where its store is, which tasks it has, and how to enqueue and to work."""
+"""The app: its store, its tasks, and the methods to enqueue tasks and run workers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ from ade.tasks.payloads import Payloads
 from ade.worker.context import Context, SyncContext
 from ade.worker.instrumentation import open_spans
 
-if TYPE_CHECKING:  # a worker's parts are not loaded by programs that only enqueue
+if TYPE_CHECKING:  # programs that only enqueue do not load the worker modules
     from ade.app.agents import Agents
     from ade.app.lock import Lock
     from ade.locks.model import LockSpec
@@ -41,10 +41,10 @@ if TYPE_CHECKING:  # a worker's parts are not loaded by programs that only enque
     from ade.worker.supervisor import Handover
 
 
-# `@ade.task` and `@ade.cron`, typed: the parameters and the result of the function carry over to the task.
+# Typing of `@ade.task` and `@ade.cron`: the task keeps the parameters and the result of the function.
 #
-# A context that comes first is filled in by the worker, so it is no parameter of the task. Elsewhere in the signature
-# give it a default for type checkers' sake: `ctx: Context | None = None`.
+# The worker passes a context that is the first parameter, so it is not a parameter of the task. At any other position,
+# give it a default to satisfy type checkers: `ctx: Context | None = None`.
 
 
 P = ParamSpec("P")
@@ -52,7 +52,7 @@ R = TypeVar("R")
 
 
 class TaskDecorator:
-    """Makes a task of a function: `@ade.task`, or `@ade.task(timeout=60, max_attempts=5)`."""
+    """Turns a function into a task: `@ade.task`, or `@ade.task(timeout=60, max_attempts=5)`."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class TaskDecorator:
         self._declared: DeclaredOptions = declared or {}
         self._then = then
 
-    # A coroutine function is a function too: the first overload that fits wins, so the overlaps do no harm.
+    # A coroutine function is also a function. The first matching overload wins, so the overlaps are harmless.
     @overload
     def __call__(  # type: ignore[overload-overlap] # see above
         self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
@@ -138,7 +138,7 @@ class Ade:
 
         The worker stores the schedule when it starts. Firings that were missed meanwhile are made up for by one.
         """
-        next_fire_ms(line, tz, 0)  # a wrong line is reported where it was written
+        next_fire_ms(line, tz, 0)  # report an invalid cron expression where it is declared
 
         def add(task: TaskFunction[..., Any]) -> None:
             handler = task.handler
@@ -279,32 +279,35 @@ class Ade:
 
     @property
     def opened(self) -> OpenStore | None:
+        """The store if it is open, otherwise None."""
         return self._opening.opened
 
     async def open(self) -> OpenStore:
-        """The open store; what everything else does by itself."""
+        """Open the store, or return the open store. All other methods call this automatically."""
         return self._opening.opened or await self._opening.open()
 
     def template_of(self, definition: Definition) -> Task:
+        """Return a task with the defaults of a definition and the settings."""
         return template_of(definition, self.settings.task)
 
     def signature_of(self, name: str) -> Signature | None:
+        """Return the signature of a task that this app defines; None for other tasks."""
         handler = self.registry.by_name.get(name)
         return None if handler is None else handler.signature
 
     async def store_tasks(self, tasks: Sequence[Task]) -> list[Task]:
-        """Check and store tasks as they are."""
+        """Validate and store tasks."""
         opened = await self.open()
         now = opened.stores.clock.now()
         return await opened.keep([admit(task, now=now) for task in tasks])
 
     async def store_tasks_blocking(self, tasks: Sequence[Task]) -> list[Task]:
-        """The same for code that cannot wait: never suspends."""
+        """Do the same without suspending, for code without an event loop."""
         return self.portal.run(self.store_tasks(tasks))
 
     @asynccontextmanager
     async def redirected(self, url: str, clock: Clock) -> AsyncIterator[OpenStore]:
-        """Use another store and clock for a while; for tests."""
+        """Use another store and clock during the block; for tests."""
         usual, self._opening = self._opening, StoreOpener(partial(self._open_store, url, clock))
         try:
             yield await self.open()
@@ -347,7 +350,7 @@ class Ade:
         self, name: str, arguments: dict[str, Any], allow_unknown: bool, options: TaskOptions
     ) -> TaskHandle[Any]:
         call = await self.call_by_name(name, arguments, allow_unknown, options)
-        if is_run(name):  # who asked for it may want to be told of its end
+        if is_run(name):  # the run might have to notify its parent conversation
             return await self.agents.enqueue_run(call, arguments)
         [handle] = await self._enqueue_many([call])
         return handle
@@ -364,7 +367,7 @@ class Ade:
     async def call_by_name(
         self, name: str, arguments: dict[str, Any], allow_unknown: bool, options: TaskOptions
     ) -> Invocation[Any]:
-        """A call of what is defined here, or else by some worker. Raises UnknownName."""
+        """Return a call of a task that this app or a worker defines. Raises UnknownName."""
         handler = self.registry.by_name.get(name)
         if handler is not None:
             function: TaskFunction[..., Any] = TaskFunction(self, handler)

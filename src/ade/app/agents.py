@@ -1,4 +1,4 @@
-"""Agents as an app uses them: run them through the queue, reach their conversations, hand out the Task tool."""
+"""The agents of an app: enqueue runs, access conversations, and create the Task tool."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 
 class RunOptions(TaskOptions, total=False):
-    """What can be said about one run of an agent, beside what can be said about any task."""
+    """Options of one agent run, in addition to the options of any task."""
 
     system_prompt: str
     model: str
-    session_id: str  # go on in this session of the agent's program
-    session_tokens: int  # what that session has taken already, where its program counts that
+    session_id: str  # resume this session of the agent program
+    session_tokens: int  # tokens already used by that session, if the agent program counts them
     agent_id: str
     conversation_id: str
     max_turns: int
     max_tokens: int
     max_cost_usd: float
-    cwd: str  # where it works; otherwise in a folder of its own
-    workspace: str  # the name of a folder that all runs share that name it
+    cwd: str  # working directory; by default a directory of its own
+    workspace: str  # name of a directory shared by all runs that specify it
     env: Mapping[str, str]
-    parent_model: str  # taken if the model is not to be had
-    parent_conversation: str  # whose inbox gets a notification at the end
+    parent_model: str  # fallback if the model is unavailable
+    parent_conversation: str  # its inbox receives a notification when the run ends
     tool_call_id: str
     silent: bool  # no notification
 
@@ -51,7 +51,7 @@ _ARGUMENTS = frozenset(RunOptions.__annotations__) - frozenset(TaskOptions.__ann
 
 
 def _report() -> AgentResult:
-    """What a run of any agent returns."""
+    """Stub with the return type of every agent run."""
     raise NotImplementedError
 
 
@@ -59,7 +59,7 @@ _SIGNATURE = Signature.of(_report)
 
 
 def run_arguments(prompt: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments of a run, and what is said about its task; the description is both."""
+    """Split options into the arguments of a run and the options of its task; the description belongs to both."""
     given = {name: value for name, value in options.items() if value is not None}
     arguments = {"prompt": prompt, **{name: given.pop(name) for name in sorted(_ARGUMENTS & given.keys())}}
     if "description" in given:
@@ -112,7 +112,7 @@ class Agents:
         return await self.enqueue_run(call, arguments)
 
     async def enqueue_run(self, call: Invocation[Any], arguments: Mapping[str, Any]) -> TaskHandle[Any]:
-        """Store a run and, in the same step, the task that notifies its parent conversation of its end."""
+        """Store a run and, in the same transaction, the task that notifies its parent conversation of its end."""
         opened = await self._app.open()
         now = opened.stores.clock.now()
         tasks = make_tasks([call], now=now)
@@ -123,7 +123,7 @@ class Agents:
         return TaskHandle(self._app, stored[0].id, call.signature or _SIGNATURE)
 
     async def _call(self, subagent_type: str, arguments: dict[str, Any], given: Any) -> Invocation[Any]:
-        """Raises UnknownName for a type that neither a worker nor the settings know."""
+        """Return the call of a run. Raises UnknownName for a type that neither a worker nor the settings define."""
         app, name = self._app, task_name(subagent_type)
         try:
             return await app.call_by_name(name, arguments, False, given)
@@ -132,11 +132,11 @@ class Agents:
             if profile is None:
                 listed = ", ".join(sorted(await self.known_types())) or "none"
                 raise UnknownName(f"there is no agent type {subagent_type[:100]!r}; known are {listed}") from None
-        limited: Any = {"timeout": profile.timeout_ms / 1000, **given}  # a worker for it may still come
+        limited: Any = {"timeout": profile.timeout_ms / 1000, **given}  # a worker for this type might start later
         return await app.call_by_name(name, arguments, True, limited)
 
     async def known_types(self) -> dict[str, frozenset[str] | None]:
-        """Every type that the settings or a worker know, and the ids by which it can go on; None: its worker knows."""
+        """Return all types from settings and workers, with the IDs that can resume each; None: unknown here."""
         stores = (await self._app.open()).stores
         names = {known.name for known in await stores.workers.definitions()} | self._app.registry.names()
         elsewhere = {type_of(name): None for name in names if is_run(name)}

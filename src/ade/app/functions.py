@@ -1,4 +1,4 @@
-"""What `@ade.task` makes of a function: still callable, and now something that can be enqueued."""
+"""Task functions: what `@ade.task` returns, how it becomes a handler, and the context of a direct call."""
 
 import dataclasses
 import functools
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from ade.locks.holder import HeldLock
 
 
-# The context of a task function that is called like any function: nothing is recorded, and locks are real.
+# The context of a task function that is called directly: nothing is recorded, but locks are acquired.
 
 
 _INLINE = "inline"
 
 
 class DirectLocks:
-    """On the caller's event loop, or from a thread without one (`blocking`)."""
+    """Locks of a direct call, acquired on the event loop of the caller or, if `blocking`, from a thread without one."""
 
     def __init__(self, app: "Ade", owner: str, *, blocking: bool) -> None:
         self._app = app
@@ -58,11 +58,13 @@ class DirectLocks:
         self.held: dict[str, HeldLock] = {}
 
     async def take(self, wanted: TakeLock) -> TakenLock:
+        """Acquire locks and remember them."""
         held = self._app.portal.run(self._take(wanted)) if self._blocking else await self._take(wanted)
         self.held[held.id] = held
         return TakenLock(held.id, held.grant.namespace, held.grant.items)
 
     async def leave(self, lock_id: str) -> None:
+        """Release a lock."""
         held = self.held.pop(lock_id)
         if self._blocking:
             self._app.portal.run(self._release(held))
@@ -80,7 +82,7 @@ class DirectLocks:
 def inline_context(
     name: str, enqueue: Callable[[Sequence[Task]], Awaitable[list[Task]]], locks: DirectLocks
 ) -> Context:
-    """Effects are performed, lines are logged, children are enqueued without a parent."""
+    """Return the context of a direct call: effects run, output is logged, and children have no parent."""
 
     async def answer(request: Request) -> Any:
         match request:
@@ -106,11 +108,8 @@ def _log(name: str, line: str) -> None:
     Log("ade.inline").info("task.says", name=name, line=line)
 
 
-# From a function and what was declared about it to a handler.
-
-
 def make_handler(function: Callable[..., Any], declared: DeclaredOptions) -> Handler:
-    """Raises InvalidTask when the function or a declaration cannot be used."""
+    """Build the handler of a function and its declared options. Raises InvalidTask if either is invalid."""
     given: dict[str, Any] = {**declared}
     check_known(given, DeclaredOptions)
     if "concurrency_key" in given:
@@ -140,7 +139,7 @@ def _mode(function: Callable[..., Any], name: str, *, cpu: bool) -> HandlerMode:
 
 
 def _key_maker(name: str, key_of: Callable[..., str], parameters: Parameters) -> Callable[[Mapping[str, Any]], str]:
-    """Calls the user's function with the arguments that it names, defaults included."""
+    """Return a function that calls the user's key function with the arguments it names, including defaults."""
     wanted = tuple(inspect.signature(key_of).parameters)
     if unknown := [parameter for parameter in wanted if parameter not in parameters.types]:
         raise InvalidTask(f"concurrency_key of task {name!r} asks for {', '.join(unknown)}, which is no argument of it")
@@ -155,7 +154,7 @@ def _key_maker(name: str, key_of: Callable[..., str], parameters: Parameters) ->
     return key
 
 
-# Tasks in three parts: what a call would do, the call itself, and how it is undone.
+# A task can have two more parts: a preview of a call, and its rollback.
 
 
 PREVIEW, ROLLBACK = "preview", "rollback"
@@ -163,7 +162,7 @@ _MARKS = {PREVIEW: "has_preview", ROLLBACK: "has_rollback"}
 
 
 def with_part(registry: Registry, handler: Handler, part: str, function: Callable[..., Any]) -> Handler:
-    """The handler, now that `function` is this part of it; both are known to workers. Raises InvalidTask."""
+    """Register a function as a part of a task and return the updated handler. Raises InvalidTask."""
     if part not in _MARKS:
         raise InvalidTask(f"a task has a {' and a '.join(_MARKS)}, and no {part}")
     definition = handler.definition
@@ -181,7 +180,7 @@ def with_part(registry: Registry, handler: Handler, part: str, function: Callabl
 
 
 def _check_fits(handler: Handler, own: Handler, part: str) -> None:
-    """It is called with the arguments of the task, so it must take those and need no others."""
+    """Check that a part takes exactly the arguments of the task, because it is called with them."""
     theirs, ours = handler.signature.parameters, own.signature.parameters
     unknown = [name for name in ours.types if name not in theirs.types]
     missing = [name for name in theirs.types if name not in ours.types]
@@ -234,7 +233,7 @@ class TaskFunction(Generic[P, R]):
         changed.__dict__.update(self.__dict__)
         changed._options = {**self._options, **options}
         changed._key_of = None if "concurrency_key" in changed._options else self._key_of
-        changed.plan = changed._make_plan()  # now, so that a wrong option is reported where it was written
+        changed.plan = changed._make_plan()  # now, to report an invalid option where it is set
         return changed
 
     def draft(self, *args: P.args, **kwargs: P.kwargs) -> Call[TaskHandle[R]]:
@@ -260,20 +259,21 @@ class TaskFunction(Generic[P, R]):
 
     @cached_property
     def plan(self) -> TaskPlan:
-        """What everything enqueued with these options has in common."""
+        """The common part of everything that is enqueued with these options."""
         return self._make_plan()
 
     def make_task(self, *args: P.args, **kwargs: P.kwargs) -> Task:
-        """The record of a call, for contexts that enqueue children; everybody else uses `enqueue`."""
+        """Return the record of a call, for contexts that enqueue children. Other code uses `enqueue`."""
         [task] = make_tasks([self._invocation(args, kwargs)], now=time.time_ns() // 1_000_000)
         return task
 
     def handle_of(self, task: Task) -> TaskHandle[R]:
+        """Return the handle of a stored task."""
         return TaskHandle(self._app, task.id, self.handler.signature)
 
     def _add_part(self, part: str, function: Callable[..., Any]) -> None:
         self.handler = with_part(self._app.registry, self.handler, part, function)
-        self.__dict__.pop("plan", None)  # what was planned knew nothing of it
+        self.__dict__.pop("plan", None)  # the cached plan does not include the new part
 
     async def _draft(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskHandle[R]:
         opened = self._app.opened or await self._app.open()
@@ -303,12 +303,12 @@ class TaskFunction(Generic[P, R]):
     def _invocation(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Invocation[R]:
         signature = self.handler.signature
         arguments = signature.named(args, kwargs)
-        raw = signature.encode(arguments)  # first: no key is made from arguments that do not fit
+        raw = signature.encode(arguments)  # first, so that the key function receives only valid arguments
         key = None if self._key_of is None else self._key_of(arguments)
         return Invocation(self.plan, raw, key=key, signature=signature)
 
     def _placed(self, args: tuple[Any, ...], kwargs: dict[str, Any], context: object) -> tuple[Any, Any]:
-        """Arguments of a direct call with the context among them."""
+        """Return the arguments of a direct call, including the context."""
         signature = self.handler.signature
         return signature.place(signature.named(args, kwargs), context)
 
@@ -326,7 +326,7 @@ class AsyncTask(TaskFunction[P, R]):
     """A task that is a coroutine function."""
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run it here and now, without the queue."""
+        """Run the task immediately, without the queue."""
         placed: tuple[Any, Any] = args, kwargs
         if self._wants_context(kwargs):
             placed = self._placed(args, kwargs, self._inline(blocking=False))
@@ -338,7 +338,7 @@ class PlainTask(TaskFunction[P, R]):
     """A task that is a plain function; workers run it in a thread or a process."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run it here and now, without the queue."""
+        """Run the task immediately, without the queue."""
         placed: tuple[Any, Any] = args, kwargs
         if self._wants_context(kwargs):
             placed = self._placed(args, kwargs, SyncContext(self._inline(blocking=True)))

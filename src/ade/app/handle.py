@@ -1,4 +1,4 @@
-"""A handle on an enqueued task: its result, status, events, output; cancel and explain it."""
+"""The handle of an enqueued task: result, status, events, output, and actions such as cancel and explain."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S", Event, OutputLine)
 _PAGE = 200
-_FOLLOW_S = 0.25  # how often a follower looks for what nobody announces
+_FOLLOW_S = 0.25  # poll interval for changes that send no wake-up
 
 
 class TaskHandle(Generic[R_co]):
@@ -148,7 +148,7 @@ class TaskHandle(Generic[R_co]):
 
     @property
     def _actions(self) -> "TaskActions":
-        from ade.app.task_actions import TaskActions  # 20 ms and 1 MiB, which most programs do without
+        from ade.app.task_actions import TaskActions  # 20 ms and 1 MiB that most programs do not need
 
         return TaskActions(self._app, self.id)
 
@@ -166,12 +166,12 @@ class TaskHandle(Generic[R_co]):
             yield line
 
     async def _followed(self, read: Callable[[int], Awaitable[list[S]]], follow: bool) -> AsyncIterator[S]:
-        """Pages of what has a seq, until there is no more; with `follow` until the task is final."""
+        """Yield items in the order of their seq, to the current end or, with `follow`, until the task is final."""
         wakeups = (await self._app.open()).stores.wakeups
         last, is_complete = 0, not follow
         while True:
             seen = wakeups.generation(DONE)
-            is_complete = is_complete or (await self._get()).is_final  # before reading, so that the end is read
+            is_complete = is_complete or (await self._get()).is_final  # before reading, to miss no item
             while page := await read(last):
                 for item in page:
                     last = item.seq

@@ -1,4 +1,4 @@
-"""Locks on what agents share: `async with app.lock("repo:app")`, or a plain `with` where no event loop runs."""
+"""Locks on shared resources: `async with app.lock("repo:app")`, or a plain `with` without an event loop."""
 
 import asyncio
 import os
@@ -75,7 +75,7 @@ class LockHandle:
 
 
 class Lock:
-    """Taken by entering it, let go by leaving it. In a place that has it already, entering it again is free."""
+    """A lock that is acquired on entry and released on exit. Reentrant: entering again in the same scope is free."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Lock:
         self._namespace = namespace
         self._wait_ms = wait_ms_of(wait)
         self._entered: list[_LockEntry] = []
-        # Its id and scope are those of each entry; whatever is wrong is told where it was written.
+        # Each entry replaces the ID and the scope. Validating here reports errors where the lock is declared.
         self._request = validate_request(
             id="x",
             scope="x",
@@ -154,7 +154,7 @@ class Lock:
         return LockHandle(self._app, holder, held)
 
     def _take_blocking(self, scope: LockScope, known: HeldLock | None) -> LockHandle:
-        """By this thread itself; only to wait in line it needs the app's event loop."""
+        """Acquire the lock in this thread. Only waiting in the wait queue uses the app's event loop."""
         if is_loop_running():
             raise WouldBlock
         holder = _holder_of_threads(self._app)
@@ -173,7 +173,7 @@ class Lock:
 
 
 def _holder_of_threads(app: "Ade") -> "LockHolder[StoreLockClient]":
-    """Where threads without an event loop take their locks: on the one the app has for them."""
+    """Return the lock holder for threads without an event loop, which runs on the event loop of the app."""
     opened = app.opened
     if opened is not None and opened.blocking_locks is not None:
         return opened.blocking_locks
@@ -187,7 +187,7 @@ async def _open_for_threads(app: "Ade") -> "LockHolder[StoreLockClient]":
 
 
 class _LockEntry:
-    """One time that a lock was entered."""
+    """One entry into a lock."""
 
     handle: LockHandle
 
@@ -207,12 +207,12 @@ class _LockEntry:
             self.scope.held.append(self.handle._held)
 
     def watch(self) -> None:
-        """The block ends when the lock is lost: what it does is not protected any more."""
+        """Cancel the block when the lock is lost, because its work is no longer protected."""
         self.own(True)
         self.handle._held.when_lost(self.interruption)
 
     def leave(self) -> bool:
-        """Whether the lock goes with it."""
+        """Leave the scope. Returns whether the lock must be released."""
         self.interruption.leave()
         if self._owns:
             self.scope.held.remove(self.handle._held)

@@ -1,4 +1,4 @@
-"""What a handle offers beyond enqueuing and results: explain, submit, vote, start, roll back."""
+"""Actions of a task handle beyond enqueuing and results: explain, submit, vote, start, and roll back."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TaskActions:
-    """Separate from `TaskHandle`, because programs that only enqueue load neither approvals nor `explain`."""
+    """Separate from `TaskHandle`, so that programs that only enqueue load neither approvals nor `explain`."""
 
     def __init__(self, app: "Ade", task_id: str) -> None:
         self._app = app

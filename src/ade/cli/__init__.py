@@ -14,7 +14,7 @@ class _DeferredModule(ModuleType):
     """
 
     def __getattr__(self, name: str) -> object:
-        if name.startswith("__"):  # the import system looks at these without using the module
+        if name.startswith("__"):  # the import system reads these without using the module
             raise AttributeError(name)
         sys.modules.pop(self.__name__, None)
         self.__dict__.update(import_module(self.__name__).__dict__)

@@ -1,4 +1,4 @@
-"""Find the app that a command line names. Every way this can go wrong has its sentence."""
+"""Load the app that a command line names, with a specific error message for every failure."""
 
 import importlib
 import sys
@@ -21,7 +21,7 @@ class BadApp(AdeError):
 
 
 def load_app(spec: str | None) -> Ade:
-    """The app behind `module:attribute`. The current folder is on the path, as it is for `python -m`."""
+    """Load the app from `module:attribute`. The current directory is on the path, as for `python -m`. Raises BadApp."""
     if spec is None:
         raise BadApp(
             "no app is named: add --app module:attribute or set ADE_APP. `--app ade.demo:ade` is a demo that needs no"
@@ -56,7 +56,7 @@ def _import(module_name: str, spec: str) -> ModuleType:
 
 
 def _broken(module_name: str, spec: str, error: BaseException) -> BadApp:
-    """Where in the user's code it happened is what helps."""
+    """Return the error with the position in the user's code."""
     return BadApp(f"app {spec!r}: importing {module_name!r} failed with {type(error).__name__}: {error}{_place(error)}")
 
 
@@ -64,7 +64,9 @@ def _place(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}, line {error.lineno})"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_machinery(frame.filename)]
-    theirs = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)] or frames  # what can be mended
+    theirs = [
+        frame for frame in frames if not frame.filename.startswith(_PACKAGE)
+    ] or frames  # the code that the user can fix
     return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
 
 

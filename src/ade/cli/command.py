@@ -1,4 +1,4 @@
-"""The classes of all commands: they add the shared options and run the function of a command on a session."""
+"""Base classes of all commands: they add the shared options and run the command function with a session."""
 
 import os
 from collections.abc import Callable, Coroutine
@@ -26,7 +26,7 @@ class SharedOptions:
 
 
 def _note(name: str) -> Callable[[Context, Parameter, Any], None]:
-    """Keep a shared option for the session; given twice, the one nearest to the command counts."""
+    """Store a shared option for the session. If it is given twice, the one closest to the command wins."""
 
     def keep(context: Context, parameter: Parameter, value: Any) -> None:
         if value is not None and value is not False:
@@ -36,7 +36,7 @@ def _note(name: str) -> Callable[[Context, Parameter, Any], None]:
 
 
 def shared_options() -> list[Option]:
-    """Fresh ones for each command, because click lets no two commands share an option."""
+    """Return new option objects, because Click does not let two commands share an option."""
 
     def option(name: str, help: str, **more: Any) -> Option:
         parameter = name.replace("-", "_")
@@ -59,12 +59,12 @@ def shared_options() -> list[Option]:
 
 
 def is_own(parameter: Parameter) -> bool:
-    """Whether it belongs to its command alone, and not to all of them."""
+    """Return whether a parameter belongs to its command, rather than to all commands."""
     return parameter.name not in _SHARED and "--help" not in parameter.opts
 
 
 def _format_shared(command: click.Command, context: Context, formatter: HelpFormatter) -> None:
-    """The options of this command first, those of all commands apart."""
+    """Format the options of the command first, and the shared options separately."""
     own: list[tuple[str, str]] = []
     shared: list[tuple[str, str]] = []
     for parameter in command.get_params(context):
@@ -78,11 +78,11 @@ def _format_shared(command: click.Command, context: Context, formatter: HelpForm
 
 
 def _on_session(function: Callable[..., Any], reads: bool | Callable[..., bool]) -> Callable[..., Any]:
-    """The callback of a command: makes the session, and runs the coroutine if the function returns one."""
+    """Return a command callback that creates the session, and runs the coroutine if the function returns one."""
 
     @wraps(function)
     def carry_out(**parameters: Any) -> Any:
-        from ade.cli.session import Session  # not for `--help`
+        from ade.cli.session import Session  # not loaded for `--help`
 
         session = Session(click.get_current_context().ensure_object(SharedOptions))
         work = function(session, **parameters)
@@ -97,8 +97,8 @@ def _on_session(function: Callable[..., Any], reads: bool | Callable[..., bool])
 class AdeCommand(click.Command):
     """A command with the shared options. Its function, usually async, takes the session before its own parameters.
 
-    `reads` declares that the command changes nothing: a store in a file is then read without an event loop, whose
-    loading would take half of the time. Where that depends on parameters, it is a function of them.
+    `reads` declares that the command changes nothing: a store in a file is then read without an event loop, because
+    loading one would take half of the time. If that depends on the parameters, `reads` is a function of them.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class AdeCommand(click.Command):
 
 
 class AdeGroup(click.Group):
-    """A group whose commands are AdeCommands; takes the shared options itself too. `bare` is what it does alone."""
+    """A group of AdeCommands that also takes the shared options. `bare` is the command it runs without arguments."""
 
     command_class = AdeCommand
 
@@ -139,13 +139,15 @@ class AdeGroup(click.Group):
 
 
 def command(name: str, *, reads: bool | Callable[..., bool] = False) -> Callable[[Callable[..., Any]], AdeCommand]:
-    """Make a function a command of its own; its docstring is the help. For `reads`, see AdeCommand."""
+    """Turn a function into a command; its docstring is the help. For `reads`, see AdeCommand."""
     return click.command(name, cls=AdeCommand, reads=reads)
 
 
 def group(name: str, *, bare: str | None = None) -> Callable[[Callable[..., Any]], AdeGroup]:
+    """Turn a function into a command group; its docstring is the help."""
     return click.group(name, cls=AdeGroup, bare=bare)
 
 
 def is_debugging() -> bool:
+    """Return whether ADE_DEBUG is set."""
     return os.environ.get("ADE_DEBUG", "") not in ("", "0")

@@ -1,4 +1,4 @@
-"""`ade config`: the settings in force, and those that are changed while all goes on."""
+"""The commands `ade config` and `ade features`: settings in force, run-time settings, and feature switches."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -51,7 +51,7 @@ async def show(session: "Session", origin: bool, changed: bool) -> None:
 
 
 def _all(session: "Session", stored: "_StoredSettings") -> _Known:
-    """Every setting; the store goes before all layers."""
+    """Return every setting. Values in the store take precedence over all layers."""
     loaded = session.loaded
     known: _Known = [
         (name, without_password(value) if isinstance(value, str) else value, loaded.origins[name])
@@ -66,12 +66,12 @@ def _all(session: "Session", stored: "_StoredSettings") -> _Known:
 
 
 class _StoredSettings(NamedTuple):
-    values: Mapping[str, SettingView]  # of every run-time setting; empty where there is nothing to read them from
-    switches: Mapping[str, bool]  # of features that an account has switched
+    values: Mapping[str, SettingView]  # every run-time setting; empty if there is nothing to read from
+    switches: Mapping[str, bool]  # features that an account has switched
 
 
 async def _in_store(session: "Session") -> _StoredSettings:
-    """What a store or a server contains; nothing if it does not exist or is unavailable."""
+    """Return what a store or a server contains; nothing if it does not exist or is unavailable."""
     is_local = session.server is None
     if not is_local or (session.settings.store.url != "memory://" and session.has_store()):
         try:
@@ -114,7 +114,7 @@ async def get(session: "Session", name: str) -> None:
 async def set_value(session: "Session", name: str, value: float) -> None:
     """Keep a run-time setting in the store, for all processes, from now on. Others belong in a settings file."""
     if session.server is None:
-        check_setting(name)  # a mistake makes no store
+        check_setting(name)  # first, so that a typo does not create a store
     async with session.api(must_exist=False) as api:
         after = await api.set_setting(name, value=value)
     _print_setting(session, after, f"{name} = {_shown(after.value)} ({after.origin})")
@@ -141,9 +141,6 @@ def _shown(value: object) -> str:
     return value if isinstance(value, str) else compact(value)
 
 
-# `ade features`: what is switched on and off for all processes, while they run.
-
-
 @group("features", bare="list")
 def features() -> None:
     """Features that are switched at run time. `ade features` alone lists them."""
@@ -165,7 +162,7 @@ async def list_features(session: "Session") -> None:
 
 
 def _origin(session: "Session", seen: FeatureView) -> str:
-    """Who says so: the store, else a layer of the settings. Those of a server are not known here."""
+    """Return where the state comes from: the store, or a settings layer. The layers of a server are unknown here."""
     if seen.origin is SettingOrigin.STORE or session.server is not None or seen.name not in IN_FILES:
         return str(seen.origin)
     return session.loaded.origins[IN_FILES[seen.name]]
@@ -189,7 +186,7 @@ async def disable(session: "Session", name: str) -> None:
 
 async def _switch(session: "Session", name: str, is_on: bool) -> None:
     if session.server is None:
-        check_feature(name)  # a mistake makes no store
+        check_feature(name)  # first, so that a typo does not create a store
     async with session.api(must_exist=False) as api:
         switched = await api.switch_feature(name, is_on=is_on)
     if session.out.as_json:

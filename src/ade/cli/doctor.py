@@ -1,4 +1,4 @@
-"""`ade doctor`: is everything as it should be?"""
+"""The `ade doctor` command: check settings, store, workers, and invariants."""
 
 from collections.abc import AsyncIterator
 from functools import partial
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ade.cli.session import Session
 
 
-_LONGEST_S = 600.0  # for all invariants of a large store
+_LONGEST_S = 600.0  # timeout for all invariants of a large store
 
 
 @command("doctor")
@@ -72,7 +72,7 @@ async def _of_store(session: "Session") -> list[Finding]:
 
 
 async def _of_server(session: "Session", url: str) -> list[Finding]:
-    """What it finds on its own store; the settings are those of this machine."""
+    """Return the findings of the server about its own store; the settings checked are those of this machine."""
     async with session.api(timeout_s=_LONGEST_S) as api:
         report = await api.get_health(thorough=True)
     return [ok("server", f"{url} answers, version {report.version}"), *report.findings]

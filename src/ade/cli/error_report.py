@@ -1,4 +1,4 @@
-"""What a user sees when something goes wrong: a code, a sentence, an exit code."""
+"""Error reporting on stderr: an error code, a message, and an exit code."""
 
 import os
 import sys
@@ -37,7 +37,7 @@ class CommandInterrupted(AdeError):
 
 
 def report(error: BaseException, *, as_json: bool) -> ExitCode:
-    """Describe on stderr what happened, and return the exit code."""
+    """Print an error to stderr and return its exit code."""
     if isinstance(error, BrokenPipeError):
         _silence_stdout()
         return ExitCode.BROKEN_PIPE
@@ -52,7 +52,7 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
 
 
 def _silence_stdout() -> None:
-    """What is still buffered has no reader; without this Python would complain at its end."""
+    """Discard buffered output that has no reader; otherwise Python reports an error at exit."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
 
@@ -75,7 +75,7 @@ def _as_ade_error(error: BaseException) -> AdeError:
 
 
 def _usage(error: click.UsageError) -> str:
-    """Click's message as a sentence, and where to read on."""
+    """Return Click's message as a sentence, with a pointer to the help."""
     message = error.format_message().rstrip()
     sentence = message if message.endswith((".", "?")) else f"{message}."
     hint = f" `{error.ctx.command_path} --help` shows what it takes." if error.ctx is not None else ""

@@ -1,4 +1,4 @@
-"""How a command tells a script what happened: every exit code, what it means, and which errors lead to it."""
+"""Exit codes: every code, its meaning, and the errors that lead to it."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -14,6 +14,8 @@ from ade.tasks.decisions import UnknownFingerprint
 
 
 class ExitCode(IntEnum):
+    """The exit codes of all commands."""
+
     OK = 0
     PROBLEM = 1
     USAGE = 2
@@ -144,7 +146,7 @@ _CLIENT_FAULTS = range(400, 500)
 
 
 def exit_code_for(error: AdeError) -> ExitCode:
-    """What a server refuses without an error of our own goes by its status."""
+    """Return the exit code of an error. A server error without an ADE error class is mapped by its HTTP status."""
     status = error.status if isinstance(error, ServerProblem) else None
     if status is None:
         return exit_code_of(type(error))
@@ -153,7 +155,7 @@ def exit_code_for(error: AdeError) -> ExitCode:
 
 
 def exit_code_of(error: type[AdeError]) -> ExitCode:
-    """The code of the nearest kind that has one; errors of one room alone name theirs in `exit_code`."""
+    """Return the code of the nearest base class that has one. Errors local to one module set `exit_code` themselves."""
     for kind in error.__mro__:
         if kind in _BY_ERROR:
             return _BY_ERROR[kind]

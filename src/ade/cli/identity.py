@@ -1,4 +1,4 @@
-"""Servers that commands talk to, as the settings name them."""
+"""The server that a command connects to, and the account that it acts as."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,13 +21,15 @@ _KNOWN = frozenset({"url", "token_file", "allow_plain"})
 
 
 class ServerTarget(NamedTuple):
+    """The URL and access token of a server."""
+
     url: str
-    token: str | None  # None: that of ADE_TOKEN, if there is one
-    allow_plain: bool = False  # the token may go over plain HTTP to another machine
+    token: str | None  # None: use ADE_TOKEN, if it is set
+    allow_plain: bool = False  # allow sending the token over plain HTTP to another machine
 
 
 def server_of(client: ClientSettings, *, prefers_url: bool) -> ServerTarget:
-    """The one of the profile, unless an address was given beside it. Raises SettingsError."""
+    """Return the server of the profile, unless a URL was also given. Raises SettingsError."""
     if client.profile and not prefers_url:
         return _of_profile(client)
     return ServerTarget(client.url, _token(client.token_file, "client.token_file"), client.allow_plain)
@@ -59,14 +61,11 @@ def _token(file: str, name: str) -> str | None:
     return lines[0].strip() or None
 
 
-# The account that a command acts as.
-
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def as_option(command: F) -> F:
-    """Give a command the option --as; `Session.account` is the account that follows from it."""
+    """Add the option --as to a command. `Session.account` is the resulting account."""
     return click.option(
         "--as",
         "acting_as",
@@ -83,7 +82,7 @@ def _keep(context: click.Context, _parameter: click.Parameter, name: str | None)
 
 
 async def me(api: "Client") -> "CurrentAccount | None":
-    """The caller; None: a user of a store of this machine who has no account there."""
+    """Return the calling account; None for a user of a local store without an account."""
     try:
         return await api.get_me()
     except UnknownAccount:
@@ -91,5 +90,5 @@ async def me(api: "Client") -> "CurrentAccount | None":
 
 
 async def account_of(session: "Session", api: "Client") -> str:
-    """The acting account: at a server the owner of the token."""
+    """Return the ID of the acting account; with a server, the owner of the token."""
     return session.account if session.server is None else (await api.get_me()).user.id

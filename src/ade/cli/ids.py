@@ -1,4 +1,4 @@
-"""Tasks may be named by any part of their id that no other task shares: its beginning or its end."""
+"""Abbreviated task IDs: any unique prefix or suffix identifies a task."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ade.client.client import Client
 
 
-LEAST = 6  # characters; the end of an id is random, its beginning is the time
+LEAST = 6  # characters; an ID starts with a timestamp and ends with random digits
 _MOST_SHOWN = 5
 
 
@@ -23,7 +23,7 @@ class AmbiguousId(AdeError):
 
 
 async def find_id(api: "Client", text: str) -> str:
-    """The whole id. Raises UnknownTask and AmbiguousId; a whole id is taken as it is."""
+    """Return the full ID; a full ID is returned unchanged. Raises UnknownTask and AmbiguousId."""
     wanted = text.strip().lower().lstrip("…")
     if is_task_id(wanted):
         return wanted
@@ -41,12 +41,12 @@ async def find_id(api: "Client", text: str) -> str:
 
 
 async def find_ids(api: "Client", texts: Sequence[str]) -> list[str]:
-    """The same for several, each once."""
+    """Return the full IDs without duplicates. Raises UnknownTask and AmbiguousId."""
     return list(dict.fromkeys([await find_id(api, text) for text in texts]))
 
 
 async def _ids_like(api: "Client", wanted: str) -> list[str]:
-    """Enough of them to tell one from several."""
+    """Return enough matches to detect ambiguity."""
     found: list[str] = []
     cursor: str | None = None
     while True:

@@ -1,4 +1,4 @@
-"""Passwords from people: asked for without showing them, or read from stdin; never an argument."""
+"""User interaction: confirmations, password prompts, and progress bars."""
 
 import getpass
 import signal
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from ade.cli.session import Session
 
 
-# Questions to people: they ask before something happens to many, and Ctrl-C ends them.
-
-
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Let Ctrl-C end a blocking read immediately. An event loop would notice it only after the read."""
@@ -29,14 +26,14 @@ def interruptible() -> Iterator[None]:
 
 
 def ask(question: str) -> None:
-    """Continue only after a yes. Raises Abort."""
+    """Ask for confirmation. Raises Abort unless the user confirms."""
     with interruptible():
         if not click.confirm(question, err=True):
             raise click.Abort
 
 
 def confirm(session: "Session", question: str, *, yes: bool) -> None:
-    """Continue only if --yes was given or a person confirms."""
+    """Continue only if --yes was given or the user confirms. Raises UsageError if there is no terminal."""
     if yes:
         return
     if not session.is_interactive:
@@ -45,13 +42,13 @@ def confirm(session: "Session", question: str, *, yes: bool) -> None:
 
 
 def read_line() -> str:
-    """The first line of stdin, without its end."""
+    """Return the first line of stdin, without its line ending."""
     with interruptible():
         return sys.stdin.readline().rstrip("\r\n")
 
 
 def ask_password(session: "Session", account: str, *, from_stdin: bool) -> str:
-    """The password that an account has, asked for once."""
+    """Return the current password of an account: the first line of stdin, or one prompt. Never an argument."""
     if from_stdin:
         return read_line()
     if not session.is_interactive:
@@ -63,7 +60,7 @@ def ask_password(session: "Session", account: str, *, from_stdin: bool) -> str:
 
 
 def read_password(session: "Session", account: str, *, from_stdin: bool) -> str:
-    """The first line of stdin, or what somebody has typed twice."""
+    """Return a new password: the first line of stdin, or two matching prompts."""
     if from_stdin:
         return read_line()
     if not session.is_interactive:
@@ -76,11 +73,8 @@ def read_password(session: "Session", account: str, *, from_stdin: bool) -> str:
     return password
 
 
-# A progress bar on stderr where people watch; elsewhere nothing.
-
-
 class ProgressBar:
-    """Keeps how far the work is; draws nothing by itself."""
+    """Tracks progress without drawing it."""
 
     def __init__(self, total: int = 0) -> None:
         self.done = 0
@@ -95,7 +89,7 @@ class ProgressBar:
 
 @contextmanager
 def progress(session: "Session", what: str, total: int = 0) -> Iterator[ProgressBar]:
-    """A bar for work of `total` steps; 0 when it is not known yet."""
+    """Show a progress bar on stderr if it is a terminal; a total of 0 is unknown."""
     if not session.out.shows_progress:
         yield ProgressBar(total)
         return

@@ -1,8 +1,7 @@
-"""What a command writes: tables on a terminal, plain aligned text to a pipe, JSON with --json.
+"""Command output: tables on a terminal, aligned plain text to a pipe, and JSON with --json.
 
-Records are written as JSON in their external representation, the one that the HTTP interface returns. Results go to
-stdout, status messages to stderr. Text that comes from tasks is made harmless for terminals. rich is loaded only when
-something is drawn on a terminal.
+JSON uses the external representation, the same as the HTTP interface. Results go to stdout, status messages to stderr.
+Control characters in text from tasks are escaped. rich is loaded only to draw on a terminal.
 """
 
 import sys
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Cell(NamedTuple):
-    """A cell of a table that is not plain; `style` is a word of rich, such as `red` or `dim`."""
+    """A table cell with a style; `style` is a rich style such as `red` or `dim`."""
 
     text: str
     style: str = ""
@@ -30,7 +29,7 @@ Row = Sequence[str | Cell]
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """The text without control characters, which could move a cursor or rewrite what was printed before."""
+    """Escape control characters, which could move the cursor or overwrite earlier output."""
     if text.isprintable():
         return text
     return "".join(
@@ -40,12 +39,12 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def pretty(value: object) -> str:
-    """JSON for reading."""
+    """Return indented JSON."""
     return msgspec.json.format(_encoded(value), indent=2).decode()
 
 
 def compact(value: object) -> str:
-    """JSON on one line."""
+    """Return JSON on one line."""
     return _encoded(value).decode()
 
 
@@ -54,13 +53,13 @@ def _encoded(value: object) -> bytes:
 
 
 def _external(value: object) -> Any:
-    from ade.server.wire_format import external  # only JSON needs it
+    from ade.server.wire_format import external  # needed only for JSON
 
     return external(value)
 
 
 def aligned(head: Sequence[str], rows: Sequence[Row]) -> Iterable[str]:
-    """A table as lines of text; the last column is not padded."""
+    """Yield a table as lines of text; the last column is not padded."""
     texts = [[printable(text_of(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *texts, strict=True)]
     for row in [head, *texts]:
@@ -69,23 +68,25 @@ def aligned(head: Sequence[str], rows: Sequence[Row]) -> Iterable[str]:
 
 
 def text_of(cell: str | Cell) -> str:
-    """The text of a cell, without its style."""
+    """Return the text of a cell, without its style."""
     return cell.text if isinstance(cell, Cell) else cell
 
 
 class CommandOutput:
+    """Writes the output of one command in the chosen format."""
+
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json = as_json
         self.quiet = quiet
 
     @property
     def is_terminal(self) -> bool:
-        """Whether people look at the answer as it comes."""
+        """Whether stdout is a terminal and the output is not JSON."""
         return not self.as_json and sys.stdout.isatty()
 
     @property
     def shows_progress(self) -> bool:
-        """Whether people would like to see how far it is."""
+        """Whether to show progress on stderr."""
         return not self.as_json and not self.quiet and sys.stderr.isatty()
 
     def document(self, value: object) -> None:
@@ -105,16 +106,16 @@ class CommandOutput:
         click.echo(printable(text, lines=True))
 
     def styled(self, text: str, **style: Any) -> None:
-        """A line with click's styles; to a pipe they vanish."""
+        """Print a line with Click styles, which are removed when writing to a pipe."""
         click.secho(printable(text, lines=True), **style)
 
     def note(self, text: str) -> None:
-        """Something beside the answer, for people."""
+        """Print a status message to stderr, unless --quiet or --json is set."""
         if not self.quiet and not self.as_json:
             click.echo(printable(text, lines=True), err=True)
 
     def table(self, head: Sequence[str], rows: Sequence[Row], spare: Sequence[str] = ()) -> None:
-        """`spare` names columns that a narrow terminal can do without, the first to go first."""
+        """Print a table. `spare` names the columns to drop on a narrow terminal, first one first."""
         if not rows:
             return
         if self.is_terminal:
@@ -126,7 +127,7 @@ class CommandOutput:
                 click.echo(line)
 
     def facts(self, pairs: Iterable[tuple[str, str | Cell]]) -> None:
-        """Names and values, one pair per line."""
+        """Print names and values, one pair per line."""
         known = [(name, value) for name, value in pairs if text_of(value)]
         width = max((len(name) for name, _ in known), default=0)
         for name, value in known:
@@ -134,15 +135,12 @@ class CommandOutput:
             click.echo(f"{label}  {printable(text_of(value), lines=True)}")
 
 
-# Lists that come page by page, as a whole or up to a length.
-
-
 T = TypeVar("T")
-_LARGEST = 500  # items that one page may have
+_LARGEST = 500  # maximum page size
 
 
 async def all_of(api: "Client", listing: Callable[..., Call[Page[T]]], **filters: Any) -> list[T]:
-    """Everything that a list has: `await all_of(api, api.list_queues)`."""
+    """Return all items of a paginated list: `await all_of(api, api.list_queues)`."""
     return [item async for item in api.every(listing, limit=_LARGEST, **filters)]
 
 
@@ -154,7 +152,7 @@ async def first_page(
     largest: int = _LARGEST,
     **filters: Any,
 ) -> Page[T]:
-    """The first `limit` items of it and the cursor behind them; `largest` is what one page may have."""
+    """Return the first `limit` items and the next cursor; `largest` is the maximum page size."""
     found: list[T] = []
     while True:
         page = await listing(*path, limit=min(limit - len(found), largest), cursor=cursor, **filters)

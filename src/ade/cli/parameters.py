@@ -1,4 +1,4 @@
-"""Times for people: read from the command line, shown in local time with their distance from now."""
+"""Option types (durations, timestamps, JSON), and the formatting of times relative to now."""
 
 import re
 import time
@@ -18,12 +18,12 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|sec|s|min|m|h|d|w)")
 
 
 def now_ms() -> int:
-    """By the clock of this machine, which distances are told by."""
+    """Return the current time of this machine, in ms."""
     return time.time_ns() // 1_000_000
 
 
 def seconds_of(text: str) -> float | None:
-    """A length of time: `90`, `90s`, `1h30m`, `2d`. None when it is none."""
+    """Parse a duration: `90`, `90s`, `1h30m`, `2d`. Returns None if it is invalid."""
     stripped = text.strip().lower()
     if len(stripped) > _LONGEST:
         return None
@@ -37,7 +37,7 @@ def seconds_of(text: str) -> float | None:
 
 
 def moment_ms(text: str, *, now: int) -> int:
-    """A moment in the past: how long ago (`2h`), or a date and time; without a time zone it is local time."""
+    """Parse a past moment: an age (`2h`), or a date and time, local unless it has a time zone. Raises InvalidFilter."""
     ago = seconds_of(text)
     if ago is not None:
         return max(now - round(ago * 1000), 0)
@@ -50,36 +50,34 @@ def moment_ms(text: str, *, now: int) -> int:
 
 
 def local(at_ms: int | None) -> str:
-    """Local date and time, to the second."""
+    """Format a local date and time, to the second."""
     return "" if at_ms is None else datetime.fromtimestamp(at_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def local_payload(event: Event) -> dict[str, object]:
-    """The facts of an event for a line of text: moments in local time, without empty values."""
+    """Return the payload of an event for display: timestamps in local time, without empty values."""
     payload = with_moments(event.type, event.payload, lambda value: local(value) if isinstance(value, int) else value)
     return {name: value for name, value in payload.items() if value}
 
 
 def clock_time(at_ms: int) -> str:
-    """Local time of day, to the millisecond."""
+    """Format the local time of day, to the millisecond."""
     return datetime.fromtimestamp(at_ms / 1000).strftime("%H:%M:%S.%f")[:-3]
 
 
 def distance(at_ms: int, *, now: int) -> str:
-    """How far a moment is from now: `5 s ago`, `in 2 h`."""
+    """Format the distance of a moment from now: `5 s ago`, `in 2 h`."""
     away = now - at_ms
     return f"{short_span(away)} ago" if away >= 0 else f"in {short_span(-away)}"
 
 
 def local_with_distance(at_ms: int | None, *, now: int) -> str:
+    """Format a local date and time with its distance from now; empty for None."""
     return "" if at_ms is None else f"{local(at_ms)} ({distance(at_ms, now=now)})"
 
 
-# Values of options that need more than click's own types.
-
-
 class Duration(click.ParamType[float]):
-    """A length of time in seconds: `90`, `90s`, `1h30m`."""
+    """A duration in seconds: `90`, `90s`, `1h30m`."""
 
     name = "duration"
 
@@ -122,6 +120,6 @@ class Timestamp(click.ParamType[datetime]):
 
 
 DURATION = Duration()
-PLACE = click.IntRange(0, 2**63 - 1)  # a cursor or a seq: what a store can count up to
+PLACE = click.IntRange(0, 2**63 - 1)  # a cursor or a seq, up to the maximum of a store
 MOMENT = Timestamp()
 JSON_OBJECT = JsonObject()

@@ -1,4 +1,7 @@
-"""Every command, where it lives and what it is for. A command's module is loaded only when it is used."""
+"""The `ade` program: the table of commands, the entry point, and shell completion.
+
+The module of a command is loaded only when the command is used.
+"""
 
 import importlib
 import os
@@ -103,11 +106,8 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
 COMMANDS: dict[str, CommandEntry] = {name: place for section in SECTIONS.values() for name, place in section.items()}
 
 
-# `ade` itself: finds the command, runs it, and turns whatever happens into an exit code and a sentence.
-
-
 class LazyGroup(AdeGroup):
-    """Knows its commands by name and loads only the one that is used."""
+    """A group that knows its commands by name and loads only the one that is used."""
 
     def list_commands(self, ctx: Context) -> list[str]:
         return list(COMMANDS)
@@ -149,7 +149,7 @@ def ade() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> "int | ExitCode":
-    """Run a command line and answer its exit code. No traceback reaches the user unless ADE_DEBUG is set."""
+    """Run a command line and return its exit code. A traceback is shown only if ADE_DEBUG is set."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         _check_words(given)
@@ -163,7 +163,7 @@ def run(arguments: Sequence[str] | None = None) -> "int | ExitCode":
 
 
 def _check_words(arguments: Sequence[str]) -> None:
-    """Names, texts and keys are UTF-8 wherever they are kept."""
+    """Reject arguments that are not valid UTF-8, because all stored text is UTF-8."""
     for word in arguments:
         try:
             word.encode()
@@ -172,18 +172,15 @@ def _check_words(arguments: Sequence[str]) -> None:
 
 
 def _invoke(arguments: list[str]) -> int:
-    """What click's own `main` does, without its answers to Ctrl-C and broken pipes."""
-    if "_ADE_COMPLETE" in os.environ:  # a shell asks how the line could go on
+    """Do what Click's `main` does, without its handling of Ctrl-C and broken pipes."""
+    if "_ADE_COMPLETE" in os.environ:  # the shell requests completions
         ade.main(arguments, prog_name="ade")
     try:
-        with ade.make_context("ade", [*arguments]) as context:  # click empties the list it is given
+        with ade.make_context("ade", [*arguments]) as context:  # Click empties the list that it is given
             answer: Any = ade.invoke(context)
-    except click.exceptions.Exit as asked:  # by --help and --version
+    except click.exceptions.Exit as asked:  # raised by --help and --version
         return asked.exit_code
     return answer if isinstance(answer, int) else 0
-
-
-# `ade completion`: let a shell complete commands and options.
 
 
 _SHELLS = ("bash", "zsh", "fish")

@@ -1,4 +1,4 @@
-"""Programs that go on: a worker in this process, or several under a supervisor."""
+"""Long-running commands: `ade worker`, `ade serve`, and `ade up`."""
 
 import gc
 import sys
@@ -27,17 +27,20 @@ from ade.tasks.identifiers import QUEUE as WEBHOOKS
 from ade.worker.supervisor import Handover, StopSignals
 from ade.worker.supervisor import serve as supervisor_serve
 
-if TYPE_CHECKING:  # it is loaded by what starts the server
+if TYPE_CHECKING:  # loaded by the code that starts the server
     from ade.cli.session import Session
     from ade.composition.server import RunningServer
 
 
-_OPTIONS = {"agents.types": "agents", "worker.capabilities": "capability"}  # that are not called like their setting
+_OPTIONS = {
+    "agents.types": "agents",
+    "worker.capabilities": "capability",
+}  # options whose name differs from their setting
 Greeting = Callable[[Ade, OpenStore, "RunningServer"], Awaitable[None]]
 
 
 def serve_app(session: "Session") -> ExitCode:
-    """Work until told to stop; tell what had to be handed back."""
+    """Run a worker until it is stopped, and report the tasks that it returned to the queue."""
     app = _app_with_tasks(session)
 
     async def work(signals: StopSignals) -> Handover:
@@ -48,7 +51,7 @@ def serve_app(session: "Session") -> ExitCode:
 
 
 def serve_server(session: "Session", server: ServerTarget) -> ExitCode:
-    """The same behind HTTP: work for a server, without a store."""
+    """Run a worker that connects to a server over HTTP and needs no store."""
     from ade.composition.remote_worker import work_over_http
 
     if session.settings.agents.types:
@@ -64,12 +67,13 @@ def serve_server(session: "Session", server: ServerTarget) -> ExitCode:
 
 
 def serve_over_http(session: "Session", greet: Greeting, *, has_tasks: bool) -> ExitCode:
-    """The same, and answer over HTTP meanwhile. Without tasks of an app it does what belongs to ADE itself alone."""
+    """Run a worker and an HTTP server. Without the tasks of an app it runs only the internal tasks of ADE."""
     from ade.composition.server import open_socket, serve_http, spare_collections
 
     allow_many_files()
     app = _app_with_tasks(session) if has_tasks else _app_of_ade_itself(session)
-    listening = open_socket(session.settings.http)  # before the store is made: an address in use is told at once
+    # Before the store is created, so that an address in use is reported immediately.
+    listening = open_socket(session.settings.http)
 
     async def work(signals: StopSignals) -> Handover:
         async with app, serve_http(app, listening, signals.hurry) as served:
@@ -81,7 +85,7 @@ def serve_over_http(session: "Session", greet: Greeting, *, has_tasks: bool) -> 
 
 
 def _app_of_ade_itself(session: "Session") -> Ade:
-    """Without tasks and without agents: those are for workers elsewhere, whose queues it must not touch."""
+    """Return an app without tasks and agents. Those belong to other workers, whose queues it must not claim from."""
     settings = session.settings
     return Ade(
         settings=structs.replace(settings, agents=structs.replace(settings.agents, types=(), profiles={}, folders=()))
@@ -97,14 +101,14 @@ def _served(session: "Session", work: Callable[[StopSignals], Coroutine[Any, Any
 
 
 def _app_with_tasks(session: "Session") -> Ade:
-    """The app and its agents; agents alone need no app. Raises BadApp."""
+    """Return the app with its agents; agents without tasks need no app. Raises BadApp."""
     app = session.any_app
     add_agents(app)
     return app if app.registry.names() else _app_alone(session)
 
 
 def _app_alone(session: "Session") -> Ade:
-    """Raises BadApp if none was named, or it has no tasks."""
+    """Return the app. Raises BadApp if none was named, or if it has no tasks."""
     app = session.app
     if app.registry.names():
         return app
@@ -126,12 +130,12 @@ def _print_handover(session: "Session", handover: Handover) -> None:
 
 
 def supervise_app(session: "Session", command: Sequence[str]) -> ExitCode:
-    """Several processes of the same command, each with one worker. A wrong app is told of once, here."""
+    """Run several processes of the same command, each with one worker. An invalid app is reported once, here."""
     from ade.worker.supervisor import supervise
 
     count = session.settings.worker.processes
     look = _app_with_tasks if session.server is None else _app_alone
-    look(session)  # now, so that a mistake is not repeated by every process
+    look(session)  # first, so that not every process reports the same mistake
     configure(session.settings.log.format, session.settings.log.level)
     arguments = [*command, *_as_arguments(session), "--processes", "1"]
     return ExitCode.PROBLEM if supervise(arguments, count) else ExitCode.OK
@@ -148,11 +152,8 @@ def _as_arguments(session: "Session") -> list[str]:
     return [*pairs, *(["--json"] if options.json else []), *(["--quiet"] if options.quiet else [])]
 
 
-# `ade serve`: the HTTP interface by itself, for workers and people elsewhere.
-
-
 def http_options(function: Any) -> Any:
-    """Options that say where the HTTP interface listens; each stands for the setting of its name."""
+    """Add the options for the listen address. Each sets the setting with its name."""
     for option in (
         click.option("--port", type=int, help="The port to listen on; 0 is any that is free. 8411 is usual."),
         click.option("--host", help="The address to listen on; 127.0.0.1 is reached from this machine alone."),
@@ -162,6 +163,7 @@ def http_options(function: Any) -> Any:
 
 
 def store_http_options(session: "Session", given: dict[str, Any]) -> None:
+    """Store the HTTP options as settings. Raises UsageError with --url or --profile."""
     if session.options.url or session.options.profile:
         raise click.UsageError(
             "--url and --profile name a server to talk to; --host and --port say where this one listens."
@@ -192,12 +194,12 @@ def serve(session: "Session", /, **given: Any) -> int:
 
 
 def address_view(served: "RunningServer") -> dict[str, Any]:
-    """For programs that have started it."""
+    """Return the address as JSON fields, for programs that started the server."""
     return {"url": served.url, **({} if served.login_url is None else {"login_url": served.login_url})}
 
 
 def cautions(http: HttpSettings) -> list[str]:
-    """What whoever starts it should know about who else gets to it."""
+    """Return warnings about who else can access the server."""
     found = []
     if http.auth == "off":
         found.append("  open       whoever reaches it is let in, as `local` (http.auth = off)")
@@ -207,6 +209,7 @@ def cautions(http: HttpSettings) -> list[str]:
 
 
 def print_address(session: "Session", served: "RunningServer") -> None:
+    """Print the address, warnings, and the sign-in link."""
     out = session.out
     out.note(f"  HTTP       {served.url}/api/v1, described at {served.url}/api/v1/openapi.json")
     for line in cautions(session.settings.http):
@@ -217,11 +220,8 @@ def print_address(session: "Session", served: "RunningServer") -> None:
         out.note("             makes another)")
 
 
-# `ade worker`: run the tasks of an app.
-
-
 def worker_options(function: Any) -> Any:
-    """Options that say how a worker works; each stands for the setting of its name."""
+    """Add the worker options. Each sets the setting with its name."""
     for option in (
         click.option("--max-tasks", type=int, help="With --agent: tasks it may have at once in all its workers."),
         click.option(
@@ -244,7 +244,7 @@ def worker_options(function: Any) -> Any:
 
 
 def store_worker_options(session: "Session", given: dict[str, Any]) -> None:
-    """As settings, where the rules between them are checked."""
+    """Store the worker options as settings, which are validated together."""
     names = {"grace": "grace_s"}
     given["capabilities"] = ",".join(given["capabilities"]) or None
     session.flags["agents.types"] = given.pop("agents")
@@ -264,9 +264,6 @@ def worker(session: "Session", /, **given: Any) -> int:
     if session.settings.worker.processes > 1:
         return supervise_app(session, [sys.executable, "-m", "ade.cli", "worker"])
     return serve_app(session) if session.server is None else serve_server(session, session.server)
-
-
-# `ade up`: everything an app needs in one process.
 
 
 @command("up")
@@ -289,7 +286,7 @@ def up(session: "Session", /, **given: Any) -> int:
 
 
 async def _seed_demo(app: Ade, opened: OpenStore) -> int:
-    """The demo brings its first tasks along, into a store that has never seen any."""
+    """Enqueue the first tasks of the demo app in an empty store. Returns their number."""
     demo = sys.modules.get("ade.demo")
     if demo is None or app is not demo.ade or await opened.stores.queues.tallies():
         return 0
@@ -322,6 +319,6 @@ def _say_hello(session: "Session", app: Ade, seeded: int, served: "RunningServer
 
 
 def _easiest(app: Ade) -> str:
-    """The name of a task that can be enqueued without arguments, if there is one."""
+    """Return the name of a task that can be enqueued without arguments, if there is one."""
     plain = [handler.name for handler in app.registry if not handler.signature.parameters.required]
     return min(plain or app.registry.names())

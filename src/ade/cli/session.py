@@ -1,4 +1,4 @@
-"""One run of `ade`: the options of the command line and everything made from them, each part when first needed."""
+"""The session of one `ade` command: its options, and everything derived from them on first use."""
 
 import gc
 import os
@@ -39,8 +39,8 @@ class Session:
     def __init__(self, options: SharedOptions) -> None:
         self.options = options
         self.flags: dict[str, object] = {}  # settings given as options of the command, by dotted name
-        self._looked_at: Stores | None = None  # opened for reading alone
-        self.is_here = False  # the command is about this machine, whatever server the settings name
+        self._looked_at: Stores | None = None  # opened read-only
+        self.is_here = False  # the command applies to this machine, even if the settings name a server
 
     @cached_property
     def out(self) -> CommandOutput:
@@ -48,7 +48,7 @@ class Session:
 
     @cached_property
     def loaded(self) -> LoadedSettings:
-        """The settings of all layers, and where each comes from. Those of an app apply where no layer has a value."""
+        """The settings of all layers, and their origins. Settings of an app apply where no layer sets a value."""
         files = self._files()
         flags = {**self.flags, "store.url": self.options.store}
         flags |= {"client.url": self.options.url, "client.profile": self.options.profile}
@@ -64,7 +64,7 @@ class Session:
             if loaded.origins[name] == DEFAULT and value != known[name]
         }
         if self._bare_app.url is not None and self.options.store is None:
-            own["store.url"] = self._bare_app.url  # programs that use the app go there too
+            own["store.url"] = self._bare_app.url  # other programs that use the app connect there as well
         settings = load(flags={**flags, **own}, files=files).settings
         return LoadedSettings(settings, {**loaded.origins, **dict.fromkeys(own, f"app {self.app_spec}")})
 
@@ -78,7 +78,7 @@ class Session:
 
     @property
     def app_spec(self) -> str | None:
-        """Which app was named, by option or environment."""
+        """The app that was named, by option or environment."""
         return self.options.app or os.environ.get("ADE_APP") or None
 
     @cached_property
@@ -96,7 +96,7 @@ class Session:
 
     @cached_property
     def any_app(self) -> "Ade":
-        """The app that was named or, where none was, one without tasks."""
+        """The named app or, if none was named, an app without tasks."""
         return self.app if self.app_spec is not None else self._empty_app()
 
     def _empty_app(self) -> "Ade":
@@ -106,19 +106,19 @@ class Session:
 
     @cached_property
     def server(self) -> ServerTarget | None:
-        """Which server to talk to; None: the store of this machine. Raises SettingsError."""
+        """The server to connect to; None for the local store. Raises SettingsError."""
         named = [f"--{name}" for name in ("url", "profile", "store") if getattr(self.options, name) is not None]
         if len(named) > 1:
             raise click.UsageError(f"{' and '.join(named)} do not go together: name one place.")
         if self.is_here or named == ["--store"]:
-            return None  # a named store goes before the server of the settings
+            return None  # a named store takes precedence over the server of the settings
         client = self.settings.client
         if not client.url and not client.profile:
             return None
         return server_of(client, prefers_url=self.options.url is not None)
 
     def check_local(self) -> None:
-        """Raises NeedsStore if a server was named."""
+        """Raise NeedsStore if a server was named."""
         if self.server is not None:
             raise NeedsStore(
                 f"this is done on the store itself, not through {self.server.url}; run it where the store is, without"
@@ -127,9 +127,9 @@ class Session:
 
     @asynccontextmanager
     async def api(self, *, must_exist: bool = True, timeout_s: float = 30.0) -> AsyncIterator[Client]:
-        """All operations, on the server that was named or else on the store of this machine.
+        """Yield a client for the named server, or else for the local store.
 
-        `timeout_s` is for one response of a server.
+        `timeout_s` applies to one response of a server.
         """
         if self.server is not None:
             self._check_nobody_else(self.server)
@@ -151,7 +151,7 @@ class Session:
 
     @asynccontextmanager
     async def api_for_new(self) -> "AsyncIterator[tuple[Ade | None, Client]]":
-        """For new tasks: all operations, and on a store of this machine the app with what it knows of its tasks."""
+        """Yield a client to enqueue tasks and, with a local store, the app with its task definitions."""
         if self.server is not None:
             async with self.api() as client:
                 yield None, client
@@ -160,13 +160,13 @@ class Session:
             yield app, await self.api_of(app)
 
     async def api_of(self, app: "Ade") -> Client:
-        """All operations on the store of an open app."""
+        """Return a client for the store of an open app."""
         from ade.composition.app_store import services_of_app
 
         return Client(StoreTransport(services_of_app(app, await app.open()), self._asked()))
 
     def _check_nobody_else(self, server: ServerTarget) -> None:
-        """Raises NeedsStore: a server knows by the token who acts."""
+        """Reject --as with a server, which identifies the caller by the token. Raises NeedsStore."""
         if self.options.acting_as is not None:
             raise NeedsStore(f"--as is for a store of this machine; {server.url} knows by the token who you are")
 
@@ -183,7 +183,7 @@ class Session:
 
     @asynccontextmanager
     async def open_app(self) -> "AsyncIterator[Ade]":
-        """The same with its store open inside the block, and made if there was none."""
+        """Yield the named app, or one without tasks, with its store open. The store is created if it does not exist."""
         self.check_local()
         async with self.any_app as app:
             gc.enable()
@@ -191,20 +191,21 @@ class Session:
 
     @asynccontextmanager
     async def open_bare_app(self) -> "AsyncIterator[Ade]":
-        """An app without tasks on the same store, whatever app was named."""
+        """Yield an app without tasks on the same store, whatever app was named."""
         self.check_local()
         async with self._empty_app() as app:
             gc.enable()
             yield app
 
     def has_store(self) -> bool:
+        """Return whether the store exists."""
         return store_exists(self.settings.store.url)
 
     @asynccontextmanager
     async def stores(self, *, must_exist: bool = True) -> AsyncIterator[Stores]:
-        """A command that reads or changes a store creates none: an empty one would hide a wrong URL."""
+        """Open the store. By default it must exist, because an empty new store would hide a wrong URL."""
         self.check_local()
-        gc.enable()  # everything is loaded; from here on there may be garbage
+        gc.enable()  # imports are done; from here on there can be garbage
         if self._looked_at is not None:
             yield self._looked_at
             return
@@ -215,12 +216,12 @@ class Session:
             await stores.close()
 
     def look(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a command that only reads. On a file it needs no event loop, whose loading would take half the time."""
+        """Run a read-only command. On a file it needs no event loop, whose loading would take half the time."""
         try:
             if self.server is None:
                 self._looked_at = open_read_only(self.settings.store.url, self.settings)
         except BaseException:
-            work.close()  # it never began
+            work.close()  # it was never started
             raise
         if self._looked_at is None:
             return self.run(work)
@@ -235,7 +236,7 @@ class Session:
 
     @property
     def actor(self) -> str:
-        """The name for the event log."""
+        """The actor name in the event log."""
         return f"cli:{login_name()}"
 
     @property
@@ -255,12 +256,12 @@ class Session:
 
     @property
     def is_interactive(self) -> bool:
-        """Whether a person can answer a question."""
+        """Whether a user can answer a prompt."""
         return not self.options.json and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _without_loop(work: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine that never waits returns."""
+    """Run a coroutine that never suspends, and return its result."""
     try:
         work.send(None)
     except StopIteration as done:
@@ -271,12 +272,12 @@ def _without_loop(work: Coroutine[Any, Any, T]) -> T:
 
 
 def login_name() -> str:
-    """As the system knows the user. What `getpass` looks at first is looked at without it: it is slow to load."""
+    """Return the login name of the user. Reads the same variables as `getpass` first, because that is slow to load."""
     if name := next((os.environ[variable] for variable in _LOGIN_VARIABLES if os.environ.get(variable)), None):
         return name
     import getpass
 
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a user without a name
+    except (KeyError, OSError):  # the user has no name
         return str(os.getuid())

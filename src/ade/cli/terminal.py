@@ -1,4 +1,4 @@
-"""What is drawn on a terminal: tables, live views, progress bars. It loads rich, so it is imported where one draws."""
+"""Terminal output: tables, live views, and progress bars. It loads rich, so it is imported only where needed."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from ade.cli.interaction import ProgressBar
 from ade.cli.output import Cell, Row, printable, text_of
 from ade.tasks.identifiers import is_task_id
 
-_LEAST_LAST = 30  # characters that the last column, which may break its lines, should have
+_LEAST_LAST = 30  # minimum width of the last column, which can wrap
 
 
 def draw_table(head: Sequence[str], rows: Sequence[Row], spare: Sequence[str]) -> None:
@@ -26,7 +26,7 @@ def draw_table(head: Sequence[str], rows: Sequence[Row], spare: Sequence[str]) -
 def fitted(
     head: Sequence[str], rows: Sequence[Row], width: int, spare: Sequence[str]
 ) -> tuple[Sequence[str], Sequence[Row]]:
-    """What fits the width: IDs are cut to their end, which is enough to name a task, then spare columns go."""
+    """Fit a table to the width: shorten task IDs to their end, which still identifies them, then drop spare columns."""
 
     def is_wide() -> bool:
         widths = [max(len(text_of(cell)) for cell in column) for column in zip(head, *rows, strict=True)] or [0]
@@ -47,7 +47,7 @@ def _short_id(cell: str | Cell) -> str | Cell:
 
 
 def table_of(head: Sequence[str], rows: Sequence[Row], *, title: str | None = None) -> Table:
-    """A table whose columns shrink rather than break the line."""
+    """Return a table whose columns shrink instead of wrapping."""
     table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
     for index, name in enumerate(head):
         is_last = index == len(head) - 1
@@ -59,12 +59,12 @@ def table_of(head: Sequence[str], rows: Sequence[Row], *, title: str | None = No
 
 
 def live_table() -> Live:
-    """A view on stderr that is redrawn by its owner and vanishes at the end."""
+    """Return a view on stderr that its owner redraws and that disappears at the end."""
     return Live(console=Console(stderr=True), transient=True, auto_refresh=False)
 
 
 def live_screen() -> Live:
-    """A view that fills the terminal."""
+    """Return a view that fills the terminal."""
     console = Console(file=sys.stdout, highlight=False, soft_wrap=False)
     return Live(console=console, screen=True, auto_refresh=False)
 
@@ -76,7 +76,7 @@ def overview_of(
     width: int,
     spare: Sequence[str],
 ) -> RenderableType:
-    """A bold first line, more lines, and titled tables below them, as far as they have rows."""
+    """Return a bold first line, more lines, and titled tables; tables without rows are omitted."""
     title, *others = lines
     parts: list[RenderableType] = [Text(title, style="bold"), *map(Text, others)]
     for name, head, rows in tables:
@@ -97,7 +97,7 @@ class _DrawnBar(ProgressBar):
 
 @contextmanager
 def drawn_bar(what: str, total: int) -> Iterator[ProgressBar]:
-    """A progress bar on stderr for as long as the block lasts; a total of 0 is not known yet."""
+    """Show a progress bar on stderr during the block; a total of 0 is unknown."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
         yield _DrawnBar(drawn, drawn.add_task(what, total=total or None), total)

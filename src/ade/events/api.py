@@ -1,4 +1,4 @@
-"""The audit copy: looked at, verified, and handed out."""
+"""HTTP operations on the event log, its audit copy, and statistics."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     pass
 
 
-# What is asked of the event log, of its audit copy, and of figures.
-
-
 Seq = Annotated[int, Meta(ge=0, le=LARGEST_SEQ)]
 _Printable = Annotated[str, described(pattern="^[^\\u0000-\\u001f\\u007f-\\u00a0]{1,200}$")]
 _FIELDS = ("type", "task", "queue", "name", "inbox")
@@ -45,7 +42,7 @@ class EventForm(Form):
     inbox: tuple[InboxName, ...] = ()
 
     def filter(self) -> EventFilter:
-        """Raises InvalidFilter."""
+        """Return the filter. Raises InvalidFilter."""
         return parse_filter((field, value) for field in _FIELDS for value in getattr(self, field))
 
 
@@ -75,11 +72,8 @@ class StatsSeries(Form):
     name: str | None = None
 
 
-# The event log, page by page.
-
-
 _PAGE = 500
-_MOST = 5_000  # looked at for one answer, so that a filter that nothing fits is answered soon: its cursor goes on
+_MOST = 5_000  # items checked per response, so that a rare match returns soon; the cursor continues
 
 
 class _NumberedEvent(Protocol):
@@ -88,8 +82,8 @@ class _NumberedEvent(Protocol):
 
 
 T = TypeVar("T", bound=_NumberedEvent)
-Read = Callable[[int, int], Awaitable[Sequence[T]]]  # what comes after a seq, so many at most
-Newest = Callable[[int], Awaitable[Sequence[T]]]  # in their order
+Read = Callable[[int, int], Awaitable[Sequence[T]]]  # (after, limit)
+Newest = Callable[[int], Awaitable[Sequence[T]]]  # (limit), oldest first
 EventPredicate = Callable[[T], bool]
 
 
@@ -104,14 +98,14 @@ async def list_events(services: Services, request: RequestContext, query: ListEv
 async def looked_through(
     of_list: str, query: ListEvents, read: Read[T], newest: Newest[T], is_wanted: EventPredicate[T]
 ) -> Page[T]:
-    """The next ones that are wanted behind a place, or the newest of them. A page may be empty and not the last."""
+    """Return the next matching items after a position, or the newest. A page can be empty without being the last."""
     begin = position(of_list, query)
     after = begin if isinstance(begin, int) else query.after
     if after is None:
         enough = query.limit if query.filter() == EVERYTHING else _MOST
         looked_at = await newest(enough)
         found = [each for each in looked_at if is_wanted(each)]
-        if len(found) < query.limit and len(looked_at) == enough < _MOST:  # some of them are not for this reader
+        if len(found) < query.limit and len(looked_at) == enough < _MOST:  # the caller cannot read some of them
             found = [each for each in await newest(_MOST) if is_wanted(each)]
         return Page(items=found[-query.limit :])
     found, place = await _search(read, after, query.limit, is_wanted)
@@ -119,7 +113,7 @@ async def looked_through(
 
 
 async def _search(read: Read[T], after: int, limit: int, is_wanted: EventPredicate[T]) -> tuple[list[T], int | None]:
-    """What is wanted, and up to where all was looked at; None at the end."""
+    """Return matching items, and the seq up to which all items were checked; None at the end."""
     found: list[T] = []
     for _ in range(_MOST // _PAGE):
         looked_at = await read(after, _PAGE)
@@ -170,7 +164,7 @@ async def verify_audit(services: Services, request: RequestContext, body: Nothin
 
 
 async def _walk(log: EventLog, copy: AuditCopy) -> AuditReport:
-    from ade.approvals.proof import ApprovalProof  # with all rules of approvals
+    from ade.approvals.proof import ApprovalProof  # loads all approval rules
 
     checked, proof, broken = 0, ApprovalProof(), None
     try:
@@ -202,7 +196,7 @@ async def export_audit(services: Services, request: RequestContext, query: Expor
     others can verify it."""
     if services.audit is not None:
         async with current_copy(services.stores.events, services.audit):
-            pass  # what is wrong is told before anything is sent
+            pass  # report errors before the response starts
     return RawContent(
         media_type="application/x-ndjson", body=_lines(services, query.after), file_name="ade-audit.jsonl"
     )
@@ -219,9 +213,6 @@ async def _lines(services: Services, after: int) -> AsyncIterator[bytes]:
 
 def _line(entry: AuditEntry) -> bytes:
     return msgspec.json.encode({"seq": entry.seq, "hash": entry.hash, "event": msgspec.Raw(entry.body)}) + b"\n"
-
-
-# Figures: how things stand now, and over time.
 
 
 _HOUR_MS = 3_600_000

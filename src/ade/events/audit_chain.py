@@ -1,4 +1,4 @@
-"""The audit chain: each entry's hash covers the entry and the hash before it, so none can be changed unnoticed."""
+"""The audit hash chain: each hash covers its entry and the previous hash, so that tampering is detected."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -12,14 +12,14 @@ GENESIS = ""  # the hash before the first entry
 
 
 class AuditHead(Struct, frozen=True):
-    """The end of the chain. Also the whole of an empty one."""
+    """The end of the chain. The default is the head of an empty chain."""
 
     seq: int = 0
     hash: str = GENESIS
 
 
 class AuditEntry(Struct, frozen=True):
-    """One event as it was copied. `body` is its canonical JSON."""
+    """One copied event. `body` is its canonical JSON."""
 
     seq: int
     body: bytes
@@ -56,7 +56,7 @@ _event_in = msgspec.json.Decoder(Event).decode
 
 
 def chain(head: AuditHead, events: Iterable[Event]) -> list[AuditEntry]:
-    """The entries for events that follow the head."""
+    """Return the entries for events that follow the head."""
     entries, previous = [], head.hash
     for event in events:
         body = msgspec.json.encode(event, order="deterministic")
@@ -66,7 +66,7 @@ def chain(head: AuditHead, events: Iterable[Event]) -> list[AuditEntry]:
 
 
 def first_break(head: AuditHead, entries: Sequence[AuditEntry]) -> int | None:
-    """The seq of the first entry that does not follow from what stands before it, or None if all hold."""
+    """Return the seq of the first entry that does not follow from the previous one; None if the chain is valid."""
     previous = head
     for entry in entries:
         follows = entry.seq > previous.seq and entry.hash == _link(previous.hash, entry.body)
@@ -77,6 +77,7 @@ def first_break(head: AuditHead, entries: Sequence[AuditEntry]) -> int | None:
 
 
 def line_of(entry: AuditEntry) -> AuditLine:
+    """Return an entry for display; without an event if its body cannot be decoded."""
     try:
         event = _event_in(entry.body)
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""The audit copy: every event once, in order, in a chain of hashes apart from the records it tells of."""
+"""The audit copy: every event once, in order, in a hash chain that is stored apart from the records it describes."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,42 +17,42 @@ if TYPE_CHECKING:
 
 CURSOR = "audit"
 _PAGE = 1_000
-_END = 100  # entries that a quick look at the end of the chain reads
+_END = 100  # entries that a quick check reads
 _ANEW = "stop the workers, move what is left of it away as evidence, and begin a new one"
 _ANEW_ADVICE = "`ade audit begin` begins one"
 _event_in = msgspec.json.Decoder(Event).decode
 
 
 class AuditCopy(Protocol):
-    """Where the chain is kept. Entries are only ever added."""
+    """Storage of the chain. Append-only."""
 
     async def head(self) -> AuditHead:
-        """The last entry's seq and hash."""
+        """Return the seq and hash of the last entry."""
 
     async def append(self, events: Sequence[Event]) -> AuditHead:
-        """Add those of the events that come after the head, durably and together; answer the new head."""
+        """Append the events after the head, durably and atomically. Returns the new head."""
 
     async def entries(self, after: int, limit: int) -> list[AuditEntry]:
-        """Entries with a seq above `after`, in order."""
+        """Return entries with a seq above `after`, in order."""
 
     async def last_entries(self, limit: int) -> list[AuditEntry]:
-        """The last entries, in order."""
+        """Return the last entries, in order."""
 
     async def count(self) -> int:
-        """How many entries there are."""
+        """Return the number of entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditLocation:
-    """Where the audit copy of a store is kept, whether or not one was made yet."""
+    """Where the audit copy of a store is kept, whether or not it exists yet."""
 
     exists: Callable[[], bool]
-    open: Callable[[], AbstractAsyncContextManager[AuditCopy]]  # as it is, made if it is missing
+    open: Callable[[], AbstractAsyncContextManager[AuditCopy]]  # created if it does not exist
 
 
 @asynccontextmanager
 async def current_copy(log: EventLog, place: AuditLocation) -> AsyncIterator[AuditCopy]:
-    """The copy, brought up to date with the log. One that is gone stays gone, so that it is noticed.
+    """Open the copy and bring it up to date with the log. A copy that was lost is not recreated.
 
     Raises AuditBroken.
     """
@@ -66,9 +66,9 @@ async def current_copy(log: EventLog, place: AuditLocation) -> AsyncIterator[Aud
 
 
 async def copy_events(log: EventLog, copy: AuditCopy, *, limit: int = _PAGE) -> int:
-    """Copy the next events. Answers how many; safe to run twice at once, because the copy's own head decides.
+    """Copy the next events and return their number. Concurrent calls are safe, because the head of the copy decides.
 
-    Raises AuditBroken when the copy and the log contradict each other; then nothing is copied any more.
+    Raises AuditBroken if the copy and the log contradict each other. Nothing is copied from then on.
     """
     head = await _checked_head(log, copy)
     events = await log.read(head.seq, limit)
@@ -81,9 +81,9 @@ async def copy_events(log: EventLog, copy: AuditCopy, *, limit: int = _PAGE) -> 
 
 
 async def begin(log: EventLog, copy: AuditCopy) -> AuditHead:
-    """Begin a new chain with the events that are still in the log, after the old copy was lost or moved away.
+    """Start a new chain with the events that are still in the log, after the old copy was lost or moved away.
 
-    Nothing else does this by itself: an audit file that is gone must be noticed. Raises AuditBroken.
+    This never happens automatically, because the loss of an audit file must be noticed. Raises AuditBroken.
     """
     head = await copy.head()
     if head.seq:
@@ -103,10 +103,10 @@ async def begin(log: EventLog, copy: AuditCopy) -> AuditHead:
 async def verify(
     log: EventLog, copy: AuditCopy, proof: "ApprovalProof | None" = None
 ) -> AsyncIterator[tuple[int, int]]:
-    """Walk the whole chain, telling (checked, total). Raises AuditBroken and names the first entry that is wrong.
+    """Verify the whole chain and yield (checked, total). Raises AuditBroken, which names the first invalid entry.
 
-    Events that are still in the log are compared with their entries too; with a `proof`, it is also computed again that
-    people had approved every run they had to approve.
+    Events that are still in the log are also compared with their entries. With a `proof`, the approval of every run
+    that needed one is also recomputed.
     """
     await _checked_head(log, copy)
     total, checked, head = await copy.count(), 0, AuditHead()
@@ -128,12 +128,12 @@ def _prove(proof: "ApprovalProof", entries: Sequence[AuditEntry]) -> None:
 
 
 async def read_chain_head(log: EventLog, copy: AuditCopy) -> AuditHead:
-    """Check the last entries only, which takes no time. Raises AuditBroken."""
+    """Return the head after a quick check of the last entries only. Raises AuditBroken."""
     head = await _checked_head(log, copy)
     if head.seq > await log.last_seq():
         raise _too_long(head)
     entries = await copy.last_entries(_END)
-    if len(entries) == _END:  # where the chain stands before the first of them is not known
+    if len(entries) == _END:  # the hash before the first of these entries is unknown
         await _check(log, AuditHead(entries[0].seq, entries[0].hash), entries[1:])
     else:
         await _check(log, AuditHead(), entries)
@@ -149,7 +149,7 @@ async def _check(log: EventLog, head: AuditHead, entries: Sequence[AuditEntry]) 
 
 
 async def _compare(log: EventLog, after: int, entries: Sequence[AuditEntry]) -> None:
-    """Old events leave the log and stay in the copy; those that are in both must be the same."""
+    """Compare entries with the log. Old events are trimmed from the log; events in both must be equal."""
     bodies = {entry.seq: entry.body for entry in entries}
     last = entries[-1].seq
     while after < last and (events := await log.read(after, len(entries))):
@@ -171,7 +171,7 @@ def _is_same(event: Event, body: bytes) -> bool:
 
 
 async def _checked_head(log: EventLog, copy: AuditCopy) -> AuditHead:
-    """The cursor in the main store remembers how far the copy once was; a shorter copy has lost its end."""
+    """Return the head. A cursor in the main store records how far the copy once reached, to detect truncation."""
     reached = (await log.cursors()).get(CURSOR, 0)
     head = await copy.head()
     if head.seq < reached:
@@ -182,7 +182,7 @@ async def _checked_head(log: EventLog, copy: AuditCopy) -> AuditHead:
 
 
 async def _check_that_it_is_ours(log: EventLog, copy: AuditCopy, head: AuditHead) -> None:
-    """A copy that is there before this store has copied anything may be that of another store."""
+    """Reject the copy of another store: a copy that exists although this store has copied nothing yet."""
     events = await log.read(0, 1)
     if not events or events[0].seq > head.seq:
         return
@@ -196,7 +196,7 @@ async def _check_that_it_is_ours(log: EventLog, copy: AuditCopy, head: AuditHead
 
 
 def cut_off(seq: int, reached: int) -> AuditBroken:
-    """The error for a copy that once went further than it does now."""
+    """Return the error for a truncated copy."""
     return AuditBroken(
         f"the audit copy ends at entry {seq}, but had reached {reached}: its end, or the whole copy, was removed,"
         f" or lies on another machine. Restore it from a backup, or {_ANEW}",

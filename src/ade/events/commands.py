@@ -1,4 +1,4 @@
-"""`ade audit`: the copy of the event log that shows tampering."""
+"""The commands `ade audit` and `ade events`."""
 
 from collections.abc import AsyncGenerator
 from functools import partial
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ade.client.client import Client
 
 
-_LONGEST_S = 3_600.0  # for a server to walk along a long chain
+_LONGEST_S = 3_600.0  # timeout while a server verifies a long chain
 
 
 @group("audit")
@@ -51,7 +51,7 @@ async def verify_chain(session: "Session") -> None:
 
 
 async def _verified_here(session: "Session") -> AuditReport:
-    """With a bar that shows how far it is. Raises AuditBroken."""
+    """Verify the local copy with a progress bar. Raises AuditBroken."""
     checked, proof, place = 0, ApprovalProof(), audit_place(session.settings)
     async with session.stores() as stores, current_copy(stores.events, place) as copy:
         with progress(session, "Verifying") as bar:
@@ -109,9 +109,6 @@ def _entries(count: int) -> str:
     return "1 entry" if count == 1 else f"{count} entries"
 
 
-# `ade events`: the log of everything that happened, in order.
-
-
 _PAGE = 500
 _SHOWN_AT_FIRST = 20
 
@@ -133,11 +130,11 @@ async def tail(
     async with session.api() as api:
         task_id = None if task_id is None else await find_id(api, task_id)
         begin = await _start(api, after, task_id)
-        newest = (await api.list_events(limit=1)).items if follow else ()  # before the past is read
+        newest = (await api.list_events(limit=1)).items if follow else ()  # first, to miss none
         last = await _print_past(session, api, task_id, begin, types)
         if not follow:
             return
-        seen = max(last, newest[-1].seq if newest else 0)  # there is nothing more up to there
+        seen = max(last, newest[-1].seq if newest else 0)  # everything up to here was printed
         tasks = () if task_id is None else (task_id,)
         async for item in api.follow_events(after=seen, types=types, tasks=tasks):
             if isinstance(item, Event):
@@ -156,7 +153,7 @@ async def _start(api: "Client", after: int | None, task_id: str | None) -> int:
 async def _print_past(
     session: "Session", api: "Client", task_id: str | None, after: int, types: tuple[str, ...]
 ) -> int:
-    """What is there already; the seq of the last one."""
+    """Print stored events and return the seq of the last one."""
     last = after
     async for event in _past(api, task_id, after, types):
         _print_event(session, event)
@@ -177,7 +174,7 @@ async def _past(api: "Client", task_id: str | None, after: int, types: tuple[str
 
 
 async def _is_kept(api: "Client", task_id: str) -> bool:
-    """What happened to a task that was pruned is in the log for longer, and has to be searched for."""
+    """Return whether the task still exists. Events of a pruned task stay in the log and must be searched for."""
     try:
         await api.get_task(task_id)
     except UnknownTask:

@@ -1,4 +1,4 @@
-"""Every metric there is. The reference page is made from it, and what is told has no others."""
+"""All metric families, and their text format for Prometheus. The metrics reference is generated from this table."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum, auto
@@ -9,12 +9,16 @@ from ade.events.rollups import ATTEMPT_BOUNDS, MS_BOUNDS, Histogram
 
 
 class MetricKind(StrEnum):
-    COUNTER = auto()  # only ever grows, over restarts too
-    GAUGE = auto()  # how it is now
+    """The Prometheus metric types in use."""
+
+    COUNTER = auto()  # never decreases, even across restarts
+    GAUGE = auto()  # the current value
     HISTOGRAM = auto()
 
 
 class MetricFamily(Struct, frozen=True, kw_only=True):
+    """One metric: its name, type, help text, labels, and histogram bounds."""
+
     name: str
     kind: MetricKind
     help: str
@@ -67,7 +71,7 @@ _ALL: Sequence[MetricFamily] = (
 FAMILIES: Mapping[str, MetricFamily] = {family.name: family for family in _ALL}
 
 
-# Metrics as text: the format of Prometheus (0.0.4), or OpenMetrics (1.0.0) for who asks for it.
+# The text format: Prometheus 0.0.4 or, if the client requests it, OpenMetrics 1.0.0.
 
 
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"
@@ -75,12 +79,12 @@ OPEN = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _OPEN_TYPE, _PLAIN_TYPES = "application/openmetrics-text", ("text/plain", "text/*", "*/*")
 _TOTAL = "_total"
 
-Labels = tuple[str, ...]  # values, in the order of the family's labels
+Labels = tuple[str, ...]  # label values, in the order of the family's labels
 Samples = Mapping[Labels, float | Histogram]
 
 
 def chosen(accept: str) -> str:
-    """Which of the two types to answer in, by the header `Accept`."""
+    """Return the content type that the `Accept` header prefers."""
     weights = dict(_weights(accept))
     wanted = weights.get(_OPEN_TYPE, 0.0)
     plain = max((weights.get(kind, 0.0) for kind in _PLAIN_TYPES), default=0.0)
@@ -98,7 +102,7 @@ def _weights(accept: str) -> Iterator[tuple[str, float]]:
 
 
 def written(measured: Mapping[str, Samples], content_type: str) -> str:
-    """All families in the order of their table, also those of which there is nothing to tell."""
+    """Format all families in table order, including those without samples."""
     is_open = content_type == OPEN
     lines: list[str] = []
     for name, family in FAMILIES.items():

@@ -1,4 +1,4 @@
-"""The feed as front ends see it: subscribe, run, close."""
+"""The live event feed of a process: a log reader, catch-up reads for slow subscribers, and subscriptions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,13 +13,12 @@ from ade.events.sse import event_block
 from ade.logs import Log
 from ade.stores.ports import AGENT, DONE, INBOX, LOCK, RULES, STOP, WORK, Clock, EventLog, Wakeups
 
-# The one reader of a process: follows the log to its end and tells the hub.
-
 
 class LogFollower:
-    """Follows the log. A store gives events only when none can come in before them, so the last seq is a safe place.
+    """The only log reader of a process: follows the log to its end and passes events to the hub.
 
-    That holds for `read` alone: `newest` and `last_seq` may run ahead, and only tell where to begin.
+    `read` returns an event only when no event can still be committed before it, so its last seq is a safe position.
+    This does not hold for `newest` and `last_seq`, which can run ahead and only determine where to start.
     """
 
     def __init__(
@@ -39,7 +38,7 @@ class LogFollower:
         self._entry = entry
 
     async def step(self) -> int:
-        """Read what is new, up to the end of the log; answers how many events that was."""
+        """Read new events up to the end of the log. Returns their number."""
         if not self._hub.is_begun:
             await self._begin()
             return len(self._hub.ring)
@@ -49,7 +48,7 @@ class LogFollower:
             events = await self._log.read(position, self._options.page)
             was_away = known_at is None or known_at < self._kept_since()
             if was_away and (events[0].seq - 1 if events else await self._log.last_seq()) > position:
-                await self._begin()  # what came next may have been trimmed before it was seen
+                await self._begin()  # the next events might have been trimmed before they were read
                 return count
             is_end = len(events) < self._options.page
             self._hub.spread([self._entry(each) for each in events], looked_at if is_end else events[-1].at)
@@ -58,7 +57,7 @@ class LogFollower:
                 return count
 
     async def _begin(self) -> None:
-        """Fill the memory with the newest events: after a restart, all come back at once with what they saw last."""
+        """Fill the buffer with the newest events: after a restart, all subscribers reconnect with their last seq."""
         last_seq = await self._log.last_seq()
         ring = EventBuffer(self._options.ring, position=await self._start())
         while True:
@@ -75,7 +74,7 @@ class LogFollower:
         self._hub.begin(ring, looked_at)
 
     async def _start(self) -> int:
-        """A place about as many events before the end as memory holds, behind which none can come in any more."""
+        """Return a position about one buffer size before the end, after which no event can be inserted."""
         count = self._options.ring
         while len(newest := await self._log.newest(count)) == count:
             readable = await self._log.read(newest[0].seq - 1, 1)
@@ -85,11 +84,11 @@ class LogFollower:
         return 0
 
 
-# Pages of the log for subscribers that are behind what is in memory. How many are read at once is bounded for all.
-
-
 class CatchUpReader:
-    """Reads for who has waited longest; whoever stands in line near that place is given the same page."""
+    """Reads log pages for subscribers that are behind the buffer.
+
+    It serves the subscriber that has waited longest. Subscribers that wait near that position get the same page.
+    """
 
     def __init__(
         self,
@@ -106,7 +105,7 @@ class CatchUpReader:
         self._entry = entry
 
     async def serve_next(self) -> bool:
-        """Read one page for one subscriber; False when nobody is in line."""
+        """Read one page for one subscriber. Returns False if no subscriber is waiting."""
         subscription = self._hub.next_wanting()
         if subscription is None or subscription.place is None:
             return subscription is not None
@@ -118,35 +117,35 @@ class CatchUpReader:
 
     async def _serve(self, subscription: Subscription, place: FeedPosition) -> None:
         floor, position = self._hub.ring.floor, self._hub.ring.position
-        if place.seq >= max(floor, position):  # it comes from a process whose reader was ahead of ours
+        if place.seq >= max(floor, position):  # the subscriber comes from a process that had read further
             subscription.place = place._replace(known_at=self._hub.known_at)
-        # One event more is asked for, the one at the place: its time tells how old the place is.
+        # Also read the event at the position: its time is the age of the position.
         events = await self._log.read(max(place.seq - 1, 0), self._limit + 1)
         if not events and place.seq > max(position, await self._log.last_seq()):
             self._hub.set_back(subscription)
             return
         end, trimmed_to = (events[-1].seq if events else 0), 0
-        if len(events) <= self._limit:  # up to where the reader had come, that is all there is
+        if len(events) <= self._limit:  # complete up to the position of the log reader
             end, trimmed_to = max(end, min(floor, position)), floor
         memory = min(self._hub.ring.floor, self._hub.ring.position)
-        if place.seq < memory < end:  # from there on memory knows better: nothing was trimmed from it
+        if place.seq < memory < end:  # from here on the buffer is complete: nothing was trimmed from it
             events = [event for event in events if event.seq <= memory]
             end = trimmed_to = memory
         entries = [self._entry(event) for event in events]
         self._hub.hand_out(LogPage(place.seq, entries, end, trimmed_to, self._kept_since()), subscription)
 
 
-_TOPICS = (WORK, STOP, DONE, LOCK, AGENT, RULES, INBOX)  # whatever rings has usually made an event
+_TOPICS = (WORK, STOP, DONE, LOCK, AGENT, RULES, INBOX)  # most wake-ups come with an event
 _TRIM_MARGIN_MS = 60_000
-_PATIENCE_S = 1.0  # after the store could not be read
+_PATIENCE_S = 1.0  # delay after a failed read
 _BEAT_S = 1.0
 log = Log("ade.feed")
 
 
 def available_since(clock: Clock, retention_s: float) -> Callable[[], int]:
-    """Since which moment surely no event was trimmed, with `events.retention_s` as the settings have it.
+    """Return a function that gives the moment since which no event was trimmed, based on `events.retention_s`.
 
-    The margin is for events that are committed some time after the moment they tell, and for who trims meanwhile.
+    The margin covers events that are committed some time after their timestamp, and trimming that runs meanwhile.
     """
     kept_ms = round(retention_s * 1000)
     sure_ms = kept_ms - min(_TRIM_MARGIN_MS, kept_ms // 2)
@@ -156,8 +155,8 @@ def available_since(clock: Clock, retention_s: float) -> Callable[[], int]:
 class EventFeed:
     """Follows the event log for all subscribers of a process.
 
-    `encode` makes the text of an event, once for all subscribers. With `step`, `catch_up` and `beat` a test does by
-    hand what `run` does by itself.
+    `encode` encodes an event once for all subscribers. `run` drives everything; a test can call `step`, `catch_up`, and
+    `beat` instead.
     """
 
     def __init__(
@@ -182,28 +181,29 @@ class EventFeed:
         self._closed = asyncio.Event()
 
     def __len__(self) -> int:
-        """How many subscribers there are; a server that wants a limit asks before it subscribes one more."""
+        """Return the number of subscribers. A server that limits them checks before it subscribes another one."""
         return len(self._hub)
 
     @property
     def is_begun(self) -> bool:
-        """Whether the log was read for the first time; until then subscribers wait. For `/readyz`."""
+        """Whether the log has been read for the first time. Until then subscribers wait. For `/readyz`."""
         return self._hub.is_begun
 
     @property
     def position(self) -> int:
-        """How far the log was read."""
+        """The seq up to which the log was read."""
         return self._hub.ring.position
 
     def subscribe(self, wanted: EventFilter = EVERYTHING, after: int | None = None) -> Subscription:
-        """Everything wanted with a seq above `after`; 0 is all that is kept.
+        """Subscribe to matching events with a seq above `after`; 0 is everything in the log.
 
-        Without it, from now on: then the first item is a heartbeat that tells where that is, for the next connection.
+        Without `after` the subscription starts now. Its first item is then a heartbeat with the current position, from
+        which the next connection can resume.
         """
         return self._hub.subscribe(wanted, after)
 
     async def run(self) -> None:
-        """Follow the log until `close` or until cancelled; in any case every subscriber gets an end."""
+        """Follow the log until `close` or cancellation. In both cases every subscriber receives an end."""
         loops = (self._follow, self._beat, *[self._read_pages] * self._options.readers)
         reason = "the event feed has failed"
         try:
@@ -220,31 +220,31 @@ class EventFeed:
                 self.close(reason)
 
     def close(self, reason: str) -> None:
-        """Give every subscriber an end, behind what waits for it. Who subscribes later gets nothing else."""
+        """Send every subscriber an end after its pending items. Later subscribers receive only the end."""
         self._closed.set()
         self._hub.end(reason)
 
     async def step(self) -> int:
-        """Read what is new in the log; answers how many events."""
+        """Read new events from the log. Returns their number."""
         return await self._reader.step()
 
     async def catch_up(self) -> bool:
-        """Read one page for a subscriber that is far behind; False when there is none."""
+        """Read one page for a subscriber that is far behind. Returns False if there is none."""
         return await self._pages.serve_next()
 
     def beat(self) -> int:
-        """Heartbeats for those to whom nothing came for long; answers how many."""
+        """Send heartbeats to idle subscribers. Returns their number."""
         return self._hub.beat()
 
     async def _persist(self, loop: Callable[[], Awaitable[None]]) -> None:
-        """A store that cannot be read now can be later; meanwhile there are heartbeats."""
+        """Restart a loop when it fails. A store that cannot be read might recover; heartbeats continue meanwhile."""
         while True:
             try:
                 await loop()
             except AdeError as error:
                 log.warning("feed.waits", code=error.code, error=error.detail)
                 await asyncio.sleep(_PATIENCE_S)
-            except Exception:  # whatever it is, a feed that has ended is of no use to anybody until the next start
+            except Exception:  # a stopped feed would stay unusable until the next restart
                 log.exception("feed.failed")
                 await asyncio.sleep(_PATIENCE_S)
 
@@ -277,14 +277,11 @@ class EventFeed:
             self.beat()
 
 
-# How far a reader of the event log is behind.
-
-
 _PAGE = 1_000
 
 
 async def events_after(log: EventLog, seq: int, at_most: int) -> int:
-    """How many events come after this seq, counted no further than `at_most`. Seqs have gaps: they cannot tell."""
+    """Count the events after a seq, up to `at_most`. Seqs have gaps, so a difference of seqs is not a count."""
     count = 0
     while count < at_most and (events := await log.read(seq, min(_PAGE, at_most - count))):
         count += len(events)

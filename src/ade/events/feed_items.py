@@ -1,4 +1,4 @@
-"""What a subscriber is given: events in batches, gaps, heartbeats, and an end."""
+"""Items of an event feed (batches, gaps, heartbeats, ends), pages of the log, and the buffer of recent events."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -12,11 +12,11 @@ from msgspec import Struct
 from ade.events.model import Event
 from ade.events.sse import block, comment, event_block
 
-TASK_IS_FINAL = "the task is final"  # why a stream of lines ends for good
+TASK_IS_FINAL = "the task is final"  # reason for the final end of an output stream
 
 
 class FeedEntry:
-    """An event on its way to subscribers. Its text is made once for all of them, when the first one asks."""
+    """An event on its way to subscribers. It is encoded once for all of them, on first use."""
 
     __slots__ = ("_encode", "_text", "event", "seq")
 
@@ -34,7 +34,7 @@ class FeedEntry:
 
 
 class EventBatch:
-    """Events that one subscriber, or many with the same filter, gets in one go; never empty."""
+    """Events for one subscriber, or for many subscribers with the same filter. Never empty."""
 
     def __init__(self, entries: Sequence[FeedEntry]) -> None:
         self.entries = tuple(entries)
@@ -48,7 +48,7 @@ class EventBatch:
         return b"".join(entry.text for entry in self.entries)
 
     def behind(self, seq: int) -> "EventBatch | None":
-        """What of it comes after a place: all of it, some of it, or None."""
+        """Return the part of the batch after a seq: all of it, some of it, or None."""
         if self.entries[0].seq > seq:
             return self
         rest = [entry for entry in self.entries if entry.seq > seq]
@@ -56,9 +56,9 @@ class EventBatch:
 
 
 class Gap(Struct, frozen=True):
-    """Events with seqs above `after` and up to `until` may be missing: they are no longer in the log.
+    """Events with a seq above `after` and up to `until` might be missing, because they are no longer in the log.
 
-    Those that are still there follow. Whoever keeps a picture of the whole should make it anew.
+    Events that are still in the log follow. A subscriber that keeps derived state should rebuild it.
     """
 
     after: int
@@ -66,16 +66,16 @@ class Gap(Struct, frozen=True):
 
 
 class FeedHeartbeat(Struct, frozen=True):
-    """Nothing came for a while. All that is wanted up to `seq` was given: a good place to go on from.
+    """No event arrived for a while. All matching events up to `seq` were delivered, so it is a safe resume position.
 
-    None while the log could not be read for the first time.
+    `seq` is None until the log has been read for the first time.
     """
 
     seq: int | None
 
 
 class FeedEnd(Struct, frozen=True):
-    """No more comes from here. Connect again, perhaps elsewhere, and go on behind the last event."""
+    """The stream ends. Reconnect, possibly to another server, and resume after the last event."""
 
     reason: str
 
@@ -84,48 +84,47 @@ Item = EventBatch | Gap | FeedHeartbeat | FeedEnd
 
 
 def item_text(item: Item, *, retry_ms: int | None = None) -> bytes:
-    """An item as blocks of an event stream. `retry_ms` goes out with an end: when to come back, best with some chance
-    in it, so that not all come at once."""
+    """Encode an item as SSE blocks. `retry_ms` is sent with an end: the reconnect delay. Add jitter to it, so that
+    clients do not all reconnect at the same time.
+    """
     match item:
         case EventBatch():
             return item.text
         case Gap():
             return block(event="gap", data=msgspec.json.encode(item).decode())
-        case FeedHeartbeat():  # the id moves on, so that a quiet subscriber need not search the whole log later
+        case FeedHeartbeat():  # the ID advances, so that an idle subscriber does not rescan the whole log on reconnect
             return comment("heartbeat") + block(seq=item.seq)
         case FeedEnd():
             return block(event="end", data=msgspec.json.encode(item).decode(), retry_ms=retry_ms)
 
 
-# What a page of the log holds for a subscriber, and whether something it wanted is missing.
-#
-# Events that are older than the log keeps them may have been trimmed, of some tasks and not of others; seqs have gaps
-# of their own, so a seq that is not there tells nothing. What tells is time: behind a young event nothing was
-# trimmed, and between neighbouring seqs there is no room for anything.
+# Gap detection. Events past their retention can be trimmed for some tasks and not for others. Seqs have gaps of their
+# own, so a missing seq proves nothing. Time does: nothing was trimmed after an event that is within the retention, and
+# there can be no event between two consecutive seqs.
 
 
 _seq = attrgetter("seq")
 
 
 class FeedPosition(NamedTuple):
-    """Up to where a subscriber has everything."""
+    """The position up to which a subscriber has received everything."""
 
     seq: int
-    known_at: int | None = None  # what lies behind the place happened at this moment or later; None: not known
+    known_at: int | None = None  # events after the position happened at this moment or later; None: unknown
 
 
 class LogPage(NamedTuple):
-    """Some of the log: everything it still had behind `after`, up to `end`. It may begin with the event at `after`."""
+    """A page of the log: all events still in it after `after`, up to `end`. It can start with the event at `after`."""
 
     after: int
     entries: Sequence[FeedEntry]
     end: int
-    trimmed_to: int  # where the next events are that are known otherwise; below, none but these are left
-    kept_since: int  # nothing that happened since this moment can have been trimmed when the page was read
+    trimmed_to: int  # start of the events known from elsewhere; below it, only `entries` are left
+    kept_since: int  # when the page was read, no event since this moment could have been trimmed
 
 
 class FeedPortion(NamedTuple):
-    """What of a page is for one subscriber."""
+    """The part of a page that one subscriber receives."""
 
     gap: Gap | None
     entries: Sequence[FeedEntry]
@@ -133,7 +132,7 @@ class FeedPortion(NamedTuple):
 
 
 def portion(page: LogPage, place: FeedPosition) -> FeedPortion:
-    """The part of a page behind a place that lies in it."""
+    """Return the part of a page after a position inside the page."""
     start = bisect_right(page.entries, place.seq, key=_seq)
     rest = page.entries[start:]
     known_at = place.known_at
@@ -148,7 +147,7 @@ def portion(page: LogPage, place: FeedPosition) -> FeedPortion:
 
 
 def _last_hole(page: LogPage, seq: int, known_at: int | None, entries: Sequence[FeedEntry]) -> int | None:
-    """The end of the last stretch from which events may have been trimmed."""
+    """Return the end of the last range from which events might have been trimmed."""
     until = None
     for entry in entries:
         if entry.seq > seq + 1 and _may_be_trimmed(page, known_at):
@@ -163,16 +162,14 @@ def _may_be_trimmed(page: LogPage, known_at: int | None) -> bool:
     return known_at is None or known_at < page.kept_since
 
 
-# The newest events, shared by all subscribers of a process.
-
-
 _seq_ring = attrgetter("seq")
 
 
 class EventBuffer:
-    """At least the newest `size` events, and never more than twice as many and one portion.
+    """The newest events, shared by all subscribers of a process.
 
-    Behind `floor` nothing is missing from it, up to `position`: how far the log was read.
+    Holds at least `size` events, and at most twice as many plus one batch. It is complete from `floor` to `position`;
+    `position` is how far the log was read.
     """
 
     def __init__(self, size: int, floor: int = 0, position: int = 0) -> None:
@@ -185,7 +182,7 @@ class EventBuffer:
         return len(self._entries)
 
     def add(self, entries: Sequence[FeedEntry]) -> None:
-        """The next events of the log, in order."""
+        """Append the next events of the log, in order."""
         if not entries:
             return
         self._entries += entries
@@ -194,7 +191,7 @@ class EventBuffer:
             self._forget(len(self._entries) - self._size)
 
     def forget_older_than(self, moment: int) -> None:
-        """Keep only what comes after the last event from before a moment; between them others may have been."""
+        """Drop everything up to the last event before a moment: events in between might have been trimmed."""
         old = [index for index, entry in enumerate(self._entries) if entry.event.at < moment]
         if old:
             self._forget(old[-1] + 1)
@@ -202,11 +199,11 @@ class EventBuffer:
             self.floor = self._entries[0].seq - 1
 
     def holds(self, seq: int) -> bool:
-        """Whether everything behind this place, up to the position, is in here."""
+        """Return whether the buffer contains everything after a seq, up to its position."""
         return self.floor <= seq <= self.position
 
     def behind(self, seq: int, limit: int) -> Sequence[FeedEntry]:
-        """The next events behind a place that it holds."""
+        """Return the next events after a seq that the buffer holds."""
         start = bisect_right(self._entries, seq, key=_seq_ring)
         return self._entries[start : start + limit]
 

@@ -1,4 +1,4 @@
-"""Which events a subscriber wants: read strictly from the fields of a request, compiled once, asked often."""
+"""Event filters: parsed strictly from request fields and compiled once into a predicate."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -9,7 +9,7 @@ from ade.errors import InvalidFilter, InvalidInbox
 from ade.events.model import Event, is_of_access
 from ade.tasks.identifiers import check_inbox_id, is_task_id
 
-MOST_VALUES = 100  # of one field
+MOST_VALUES = 100  # per field
 LONGEST_VALUE = 200
 _TYPE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*(\.\*)?")
 
@@ -17,10 +17,11 @@ Predicate = Callable[[Event], bool]
 
 
 class EventFilter(Struct, frozen=True, kw_only=True):
-    """All fields that are set must hold; of one field, any value is enough. Equal filters are one key of a dict.
+    """Match events. All fields that are set must match; within one field, any value is enough.
 
-    `task_ids` also finds events that belong to no task and tell of one. `queues`, `names` and `inbox_ids` find the
-    events whose payload has such a field: of a task's events only `task.created` says its queue and name.
+    Filters are hashable, so equal filters share one dict key. `task_ids` also matches events that do not belong to a
+    task but name one in their payload. `queues`, `names`, and `inbox_ids` match events whose payload has that field: of
+    the events of a task, only `task.created` contains its queue and name.
     """
 
     types: frozenset[str] = frozenset()  # `task.*` is every type that begins with `task.`, `*` is every type
@@ -28,17 +29,17 @@ class EventFilter(Struct, frozen=True, kw_only=True):
     queues: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     inbox_ids: frozenset[str] = frozenset()
-    hides_access: bool = False  # for who may read and not operate: nothing of sessions, tokens and links
+    hides_access: bool = False  # for callers with `read` but without `operate`: omit sessions, tokens, and links
 
 
 EVERYTHING = EventFilter()
 
 
 def parse_filter(fields: Iterable[tuple[str, str]]) -> EventFilter:
-    """The filter that fields of a query string make: `type`, `task`, `queue`, `name` and `inbox`, each may be repeated.
+    """Build a filter from the query fields `type`, `task`, `queue`, `name`, and `inbox`. Each field is repeatable.
 
-    Several types may also stand in one field, with commas between. Raises InvalidFilter and names what is wrong; other
-    fields are not known, so take out your own (`after`) before.
+    One `type` field can contain several types, separated by commas. Raises InvalidFilter, which names the invalid
+    field. Unknown fields are rejected, so remove your own (`after`) first.
     """
     found: dict[str, set[str]] = {field: set() for field in _CHECKS}
     for field, value in fields:
@@ -60,7 +61,7 @@ def parse_filter(fields: Iterable[tuple[str, str]]) -> EventFilter:
 
 
 def compile_filter(wanted: EventFilter) -> Predicate:
-    """A function that tells quickly whether an event is wanted. It never raises, whatever the payload holds."""
+    """Return a fast predicate for a filter. The predicate never raises, whatever the payload contains."""
     checks: list[Predicate] = [
         *([_of_types(wanted.types)] if wanted.types and "*" not in wanted.types else []),
         *([_of_tasks(wanted.task_ids)] if wanted.task_ids else []),
@@ -77,7 +78,7 @@ def compile_filter(wanted: EventFilter) -> Predicate:
 
 
 def task_of(event: Event) -> str | None:
-    """The task an event is about, also where it belongs to none."""
+    """Return the ID of the task that an event is about, from the event or else from its payload."""
     if event.task_id is not None:
         return event.task_id
     told = event.payload.get("task_id")

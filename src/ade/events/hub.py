@@ -1,5 +1,8 @@
-"""Who gets what. No I/O in here: between two steps of a subscriber nothing can come in between, so nothing is given
-twice or left out when it changes from the log to memory and from memory to what is live."""
+"""The subscription hub: distributes events to subscribers.
+
+The hub does no I/O. No event can arrive between two steps of a subscriber, so none is delivered twice or skipped when
+the subscriber moves from the log to the buffer, and from the buffer to live events.
+"""
 
 import asyncio
 from collections import deque
@@ -21,24 +24,22 @@ from ade.events.feed_items import (
 )
 from ade.events.filters import EventFilter, compile_filter, task_of
 
-# One subscriber: what waits for it, and how far it has come.
-
 
 class Subscription:
-    """Items for one reader, in order: `async for item in subscription`. Made by `EventFeed.subscribe`.
+    """Items for one reader, in order: `async for item in subscription`. Created by `EventFeed.subscribe`.
 
-    A live one is given events as they come. One that reads too slowly, or begins in the past, is not live: whenever it
-    has read what it has, it takes what it missed from memory, or is given a page of the log, until it has caught up.
-    Waiting for the next item may be cancelled and begun again; nothing is lost.
+    A live subscription receives events as they arrive. A subscription that reads too slowly, or starts in the past, is
+    not live: when its items are consumed, it takes missed events from the buffer or from a page of the log, until it
+    has caught up. Waiting for the next item can be cancelled and resumed without losing items.
     """
 
     def __init__(
         self, hub: "SubscriptionHub", wanted: EventFilter, place: FeedPosition | None, *, limit: int, now: int
     ) -> None:
         self.wanted = wanted
-        self.place = place  # everything wanted up to here was put in; None: begins where the log is read first
+        self.place = place  # all matching events up to here were added; None: starts with the first read of the log
         self.is_live = False
-        self.is_told_of_gaps = place is None or place.seq > 0  # who wants all that is kept misses nothing of the past
+        self.is_told_of_gaps = place is None or place.seq > 0  # with `after=0`, trimmed events are not a gap
         self.matches = compile_filter(wanted)
         self.quiet_since = now
         self._hub = hub
@@ -63,7 +64,7 @@ class Subscription:
                 raise StopAsyncIteration
             self._woken.clear()
             if not self.is_live and self._hub.refill(self):
-                await asyncio.sleep(0)  # a long search for few events lets others have their turn
+                await asyncio.sleep(0)  # a long search with few matches must not block the event loop
                 continue
             await self._woken.wait()
         item = self._pending.popleft()
@@ -72,7 +73,7 @@ class Subscription:
         return item
 
     def close(self) -> None:
-        """Leave the feed. What waits is thrown away."""
+        """Leave the feed and discard pending items."""
         self._hub.leave(self)
         self._pending.clear()
         self._is_over = True
@@ -82,11 +83,11 @@ class Subscription:
         self._woken.set()
 
     def is_idle(self) -> bool:
-        """Whether it waits and there is nothing for it."""
+        """Return whether the subscriber is waiting without pending items."""
         return not self._pending and not self._is_over
 
     def offer(self, batch: EventBatch, now: int) -> bool:
-        """Put in news as they come; False when there is no room. What it already has is left out."""
+        """Add new events that the subscriber does not have yet. Returns False if its buffer is full."""
         rest = batch.behind(self.place.seq) if self.place else batch
         if rest is None:
             return True
@@ -103,16 +104,14 @@ class Subscription:
         self.wake()
 
     def end(self, reason: str, now: int) -> None:
+        """Add an end after the pending items."""
         if not self._is_over:
             self.put(FeedEnd(reason), now)
             self._is_over = True
 
 
-# Live subscribers by what they want: each filter is asked once for a portion of events, however many share it.
-
-
 class SubscriberGroup:
-    """Subscribers with one filter."""
+    """Live subscribers with the same filter. The filter is evaluated once per event for all of them."""
 
     def __init__(self, wanted: EventFilter) -> None:
         self.wanted = wanted
@@ -121,7 +120,7 @@ class SubscriberGroup:
 
 
 class SubscriberGroups:
-    """All groups; those that want certain tasks are found by the tasks, so that idle ones cost nothing."""
+    """All groups. Groups that filter by task are indexed by task ID, so that idle ones cost nothing."""
 
     def __init__(self) -> None:
         self._groups: dict[EventFilter, SubscriberGroup] = {}
@@ -156,7 +155,7 @@ class SubscriberGroups:
         return [member for group in self._groups.values() for member in group.members]
 
     def sorted_out(self, entries: Sequence[FeedEntry]) -> Iterator[tuple[list[Subscription], EventBatch]]:
-        """Who gets which of these events."""
+        """Yield the subscribers of each group with the events they receive."""
         for group in self._touched(entries):
             wanted = [entry for entry in entries if group.matches(entry.event)]
             if wanted:
@@ -170,20 +169,17 @@ class SubscriberGroups:
         return touched
 
 
-# How much the feed keeps in memory and how often it looks.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedOptions:
-    """The bounds of a feed. What is not in memory is read from the log, so they cost time and never events."""
+    """Limits of a feed. Events that are not in memory are read from the log: low limits cost time, not events."""
 
-    ring: int = 10_000  # newest events that are kept for all; up to twice as many for a while
-    pending: int = 1_000  # events that wait for one subscriber before it falls behind
-    page: int = 500  # events read from the log at once
-    readers: int = 4  # pages that are read at once for those who are behind what is in memory
+    ring: int = 10_000  # newest events kept for all subscribers; temporarily up to twice as many
+    pending: int = 1_000  # pending events per subscriber before it falls behind
+    page: int = 500  # events per read of the log
+    readers: int = 4  # concurrent page reads for subscribers that are behind the buffer
     heartbeat_s: float = 15.0
-    poll_s: float = 0.3  # how often to look without a hint: not every event rings
-    pace_s: float = 0.02  # the shortest time from look to look, so that hints by the thousand make few reads
+    poll_s: float = 0.3  # poll interval: not every event sends a wake-up
+    pace_s: float = 0.02  # minimum time between reads, so that many wake-ups cause few reads
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -194,19 +190,19 @@ class FeedOptions:
 
 
 class SubscriptionHub:
-    """The shared memory of a feed, and all its subscribers."""
+    """The shared buffer of a feed, and all subscribers."""
 
     def __init__(self, options: FeedOptions, steady: Callable[[], int]) -> None:
         self.ring = EventBuffer(options.ring)
-        self.known_at: int | None = None  # what is behind the ring's position happened at this moment or later
-        self.asked = asyncio.Event()  # somebody wants a page
+        self.known_at: int | None = None  # events after the ring's position happened at this moment or later
+        self.asked = asyncio.Event()  # a subscriber waits for a page
         self._options = options
         self._steady = steady
         self._is_begun = False
         self._ended: str | None = None
         self._everybody: dict[Subscription, None] = {}
         self._live = SubscriberGroups()
-        self._wanting: dict[Subscription, None] = {}  # in the order in which they asked
+        self._wanting: dict[Subscription, None] = {}  # in order of their requests
         self._being_served: set[Subscription] = set()
 
     def __len__(self) -> int:
@@ -217,6 +213,7 @@ class SubscriptionHub:
         return self._is_begun
 
     def subscribe(self, wanted: EventFilter, after: int | None) -> Subscription:
+        """Add a subscriber; see `EventFeed.subscribe`."""
         place = None if after is None else FeedPosition(after)
         if place is None and self._is_begun:
             place = self._here()
@@ -231,13 +228,14 @@ class SubscriptionHub:
         return subscription
 
     def leave(self, subscription: Subscription) -> None:
+        """Remove a subscriber."""
         self._everybody.pop(subscription, None)
         self._wanting.pop(subscription, None)
         self._live.leave(subscription)
         subscription.is_live = False
 
     def begin(self, ring: EventBuffer, known_at: int) -> None:
-        """Start, or start anew after the log was out of sight for too long: then all must catch up."""
+        """Start, or restart after the log was unreadable for too long; then all subscribers must catch up."""
         for subscription in self._live.members():
             self._fall_behind(subscription, self._here())
         self.ring, self.known_at, self._is_begun = ring, known_at, True
@@ -248,7 +246,7 @@ class SubscriptionHub:
             subscription.wake()
 
     def spread(self, entries: Sequence[FeedEntry], known_at: int) -> None:
-        """The next events of the log: into memory, and to all live subscribers that want some of them."""
+        """Add the next events of the log to the buffer and pass them to live subscribers that match."""
         before, now = self._here(), self._steady()
         self.ring.add(entries)
         self.known_at = known_at
@@ -260,9 +258,9 @@ class SubscriptionHub:
                     self._fall_behind(subscription, before)
 
     def refill(self, subscription: Subscription) -> bool:
-        """Let one that is not live and has read everything take what it missed; False when it must wait.
+        """Let a subscriber that is not live and has no pending items catch up. Returns False if it must wait.
 
-        It takes it from memory, asks for a page of the log, or has caught up and becomes live.
+        It takes events from the buffer, requests a page of the log, or has caught up and becomes live.
         """
         place = subscription.place
         if not self._is_begun or place is None:
@@ -282,7 +280,7 @@ class SubscriptionHub:
         return True
 
     def next_wanting(self) -> Subscription | None:
-        """Who has waited longest for a page. It leaves the line and can ask for nothing else until `release`."""
+        """Return the subscriber that has waited longest for a page. It cannot request another one until `release`."""
         subscription = next(iter(self._wanting), None)
         if subscription is None:
             self.asked.clear()
@@ -292,18 +290,18 @@ class SubscriptionHub:
         return subscription
 
     def release(self, subscription: Subscription) -> None:
-        """It was served, or could not be: whatever it still wants, it asks for again."""
+        """Let a subscriber request pages again, whether or not it was served."""
         self._being_served.discard(subscription)
         subscription.wake()
 
     def hand_out(self, page: LogPage, first: Subscription) -> None:
-        """Give a page to the one it was read for and to all others in line that it helps."""
+        """Pass a page to the subscriber it was read for, and to all waiting subscribers it helps."""
         helped = [each for each in self._wanting if each.place and page.after <= each.place.seq < page.end]
         for subscription in (first, *helped):
             self._wanting.pop(subscription, None)
             place = subscription.place
             if place is None or subscription.is_live or subscription not in self._everybody:
-                continue  # it has gone, or memory has helped it meanwhile
+                continue  # it has left, or caught up from the buffer meanwhile
             part = portion(page, place)
             subscription.place = part.place
             if part.gap is not None and subscription.is_told_of_gaps:
@@ -315,14 +313,14 @@ class SubscriptionHub:
             subscription.wake()
 
     def set_back(self, subscription: Subscription) -> None:
-        """Its place is behind the end of the log: an older backup was restored, or it was never ours."""
+        """Reset a position beyond the end of the log: a backup was restored, or the position is from another store."""
         here, place = self._here(), subscription.place
         if place is not None and place.seq > here.seq and subscription in self._everybody:
             subscription.put(Gap(here.seq, place.seq), self._steady())
             subscription.place = here
 
     def beat(self) -> int:
-        """A heartbeat for each subscriber to whom nothing came for long; answers how many."""
+        """Send a heartbeat to each idle subscriber. Returns their number."""
         now = self._steady()
         latest = now - round(self._options.heartbeat_s * 1000)
         quiet = [each for each in self._everybody if each.quiet_since <= latest and each.is_idle()]
@@ -334,7 +332,7 @@ class SubscriptionHub:
         return len(quiet)
 
     def end(self, reason: str) -> None:
-        """Everybody gets an end behind what waits for him, also who comes later."""
+        """Send an end to all current and later subscribers, after their pending items."""
         self._ended = reason
         for subscription in list(self._everybody):
             subscription.end(reason, self._steady())

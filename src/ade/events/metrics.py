@@ -1,5 +1,8 @@
-"""Figures for Prometheus: counters from what was counted durably, so that every process tells the same, and gauges from
-the store as it is now."""
+"""Prometheus metrics and time series.
+
+Counters come from the durably stored totals, so that every process reports the same values. Gauges come from the
+current state of the store.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -22,16 +25,16 @@ from ade.tasks.overview import count_dead_letters
 from ade.worker.views import WorkersLiveness, view_workers
 
 FRESH_S = 1.0
-_MOST_LAG = 5_000  # events of the log that are counted
+_MOST_LAG = 5_000  # events counted per reader
 _MOST_LOCKS = 10_000
-_MOST_REVIEWS = 100  # the oldest, of which the oldest gate is looked for
+_MOST_REVIEWS = 100  # the oldest tasks, searched for the oldest approval gate
 _WAITING = frozenset({Status.PENDING, Status.STALLED})
 _AT_WORKERS = _WAITING | {Status.RUNNING}
 _ALIVE = frozenset({WorkersLiveness.WORKING, WorkersLiveness.DRAINING})
 
 
 class Metrics:
-    """One for each store that is open. Who asks again within a second is told the same."""
+    """The metrics of one open store, cached for one second."""
 
     def __init__(self, stores: Stores, lag: Lag, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._stores = stores
@@ -42,7 +45,7 @@ class Metrics:
         self._asking = SingleFlight()
 
     async def text(self, accept: str = "") -> tuple[str, str]:
-        """(content type, body), in the format that the header `Accept` asks for."""
+        """Return (content type, body) in the format that the `Accept` header requests."""
         content_type = chosen(accept)
         async with self._asking:
             if self._clock() >= self._until:
@@ -52,7 +55,7 @@ class Metrics:
 
 
 async def measure(stores: Stores, lag: Lag) -> dict[str, Samples]:
-    """Every metric by its name. A fixed number of reads, however much there is."""
+    """Return every metric by name. The number of reads is fixed, whatever the size of the store."""
     totals = (await load_totals(stores)).totals
     tallies = await stores.queues.tallies()
     return {
@@ -101,7 +104,7 @@ def _by_group(tallies: Iterable[StatusCount]) -> dict[Labels, float]:
 
 
 def _summed(pairs: Iterable[tuple[Labels, int]]) -> dict[Labels, float]:
-    """So many labels at most; what is beyond is added up as one more."""
+    """Sum by labels. Beyond the maximum number of label sets, everything is counted as `other`."""
     found: dict[Labels, float] = {}
     for labels, count in pairs:
         key = labels if labels in found or len(found) < MOST_GROUPS_EVER else OTHER[: len(labels)]
@@ -110,7 +113,7 @@ def _summed(pairs: Iterable[tuple[Labels, int]]) -> dict[Labels, float]:
 
 
 def _bounded(ages: dict[Labels, float]) -> dict[Labels, float]:
-    """The highest, if there are very many."""
+    """Return the highest values, up to the maximum number of label sets."""
     highest = sorted(ages, key=lambda labels: -ages[labels])[:MOST_GROUPS_EVER]
     return {labels: ages[labels] for labels in sorted(highest)}
 
@@ -143,20 +146,20 @@ async def _workers(stores: Stores) -> dict[str, Samples]:
 
 
 async def _lags(stores: Stores, lag: Lag, totals: MetricTotals) -> dict[Labels, float]:
-    """The counting tells its cursor only now and then, and knows better itself."""
+    """Return the lag of every reader. The collector moves its cursor rarely, so its totals are more recent."""
     reached = dict(await stores.events.cursors())
     if totals.seq:
         reached[READER] = max(totals.seq, reached.get(READER, 0))
     return {(reader,): await lag(stores.events, seq, _MOST_LAG) for reader, seq in sorted(reached.items())}
 
 
-# What happened to tasks over time, step by step, for charts.
+# Time series for charts.
 
 
 MOST_POINTS = 1_500
-_MOST_MINUTES = 3 * 24 * 60  # documents read for one series
-_LAST_MS = 253_402_300_800_000  # the end of the year 9999: no later moment can be written
-_ALL = 1_000  # groups: as many as are kept
+_MOST_MINUTES = 3 * 24 * 60  # maximum documents read for one series
+_LAST_MS = 253_402_300_800_000  # end of the year 9999, the latest representable timestamp
+_ALL = 1_000  # groups: the maximum that is stored
 
 
 class SeriesPoint(Struct, frozen=True, kw_only=True):
@@ -187,7 +190,7 @@ class Series(Struct, frozen=True, kw_only=True):
 async def series(
     stores: Stores, *, since: int, until: int, step_s: int, queue: str | None = None, name: str | None = None
 ) -> Series:
-    """For one queue, one name or both, if asked. Raises InvalidFilter for steps that are not known, or too many."""
+    """Return a time series, optionally of one queue, one task name, or both. Raises InvalidFilter for invalid steps."""
     step = step_s * 1000
     first, last = check(since, until, step_s)
     found = await _rollups(stores, first, last, step)
@@ -200,7 +203,7 @@ async def series(
 
 
 def check(since: int, until: int, step_s: int) -> tuple[int, int]:
-    """The time on whole steps. Raises InvalidFilter."""
+    """Return the time range rounded to whole steps. Raises InvalidFilter."""
     step = step_s * 1000
     if step <= 0 or step % MINUTE_MS:
         raise InvalidFilter("a step has whole minutes: 60 seconds or a multiple of them")
@@ -217,8 +220,8 @@ def check(since: int, until: int, step_s: int) -> tuple[int, int]:
 
 
 async def _rollups(stores: Stores, first: int, last: int, step: int) -> dict[int, Rollup]:
-    """Hours where these are enough and were made already, else minutes."""
-    last = min(last, stores.clock.now() + HOUR_MS)  # nothing is known of later
+    """Load hours where they are precise enough and exist, otherwise minutes."""
+    last = min(last, stores.clock.now() + HOUR_MS)  # there is no later data
     if step % HOUR_MS:
         return await load(stores, MINUTES, range(first, last, MINUTE_MS), _ALL)
     rolled = (await load_totals(stores)).totals.rolled
@@ -240,5 +243,5 @@ def _point(at: int, figures: TaskCounters) -> SeriesPoint:
 
 
 def _shown(estimate: float | None) -> float | None:
-    """Finer than this it would pretend to be known."""
+    """Round an estimate; more digits would suggest false precision."""
     return None if estimate is None else round(estimate, 1)

@@ -1,7 +1,7 @@
-"""The duty that counts: reads the event log behind its own place in it, and adds to what is kept.
+"""The maintenance job that counts events into stored metrics.
 
-All of a round is one guarded write, the place in the log included: a crash at any point leaves out no event and counts
-none twice. Where nothing happened, nothing is written.
+It reads the event log from its own position. Each round is one guarded write that includes this position, so a crash at
+any point neither skips nor double-counts an event. If there are no new events, nothing is written.
 """
 
 import asyncio
@@ -16,29 +16,32 @@ from ade.settings.sections import FigureSettings
 from ade.stores.ports import Stores
 from ade.stores.resource_ports import Document, DocumentWrite
 
-# Where figures are kept: what is true since ever in one document, and one for each minute and each hour.
+# Storage: one document with the totals, and one document per minute and per hour.
 
 
 KIND, ID = "figures", "all"
-MINUTES, HOURS = "figures_minute", "figures_hour"  # by their first millisecond
-_MOST_AT_ONCE = 500  # documents in one read
+MINUTES, HOURS = "figures_minute", "figures_hour"  # by first millisecond
+_MOST_AT_ONCE = 500  # documents per read
 
 
 class MetricTotals(Struct, frozen=True, kw_only=True):
-    """How far the event log was counted, and what that came to since ever. Whoever writes figures writes this too, and
-    only if nobody else has: so each event is counted once."""
+    """How far the event log was counted, and the totals so far. Every write of metrics includes this document and is
+    guarded by its version, so each event is counted once.
+    """
 
     seq: int = 0
-    rolled: int = 0  # hours that began before this moment are made from their minutes
-    newest: int = 0  # the newest minute that something was counted in
+    rolled: int = 0  # hours before this moment are rolled up
+    newest: int = 0  # the newest minute with counts
     entries: list[RollupEntry] = []
     deadlocks: int = 0
     webhook_failures: int = 0
 
 
 class StoredRollups(Struct, frozen=True):
+    """The totals and their document version."""
+
     totals: MetricTotals
-    version: int  # 0: nothing was kept yet
+    version: int  # 0: not stored yet
 
 
 _totals_in = msgspec.json.Decoder(MetricTotals).decode
@@ -47,12 +50,13 @@ _out = msgspec.json.Encoder().encode
 
 
 async def load_totals(stores: Stores) -> StoredRollups:
+    """Load the totals and their version."""
     [found] = await stores.documents.fetch(KIND, [ID])
     return StoredRollups(MetricTotals(), 0) if found is None else StoredRollups(_totals_in(found.body), found.version)
 
 
 async def load(stores: Stores, kind: str, moments: Sequence[int], most: int) -> dict[int, Rollup]:
-    """The minutes, or hours, that there are."""
+    """Load the minutes or hours that exist."""
     found: list[Document | None] = []
     for first in range(0, len(moments), _MOST_AT_ONCE):
         found += await stores.documents.fetch(kind, [str(moment) for moment in moments[first : first + _MOST_AT_ONCE]])
@@ -61,11 +65,12 @@ async def load(stores: Stores, kind: str, moments: Sequence[int], most: int) -> 
 
 
 def put_totals(totals: MetricTotals, seen: int) -> DocumentWrite:
+    """Return the guarded write of the totals."""
     return DocumentWrite(kind=KIND, id=ID, body=Raw(_out(totals)), seen=seen, is_quiet=True)
 
 
 def put(kind: str, rollups: Iterable[tuple[int, Rollup]], kept_ms: int) -> list[DocumentWrite]:
-    """Over whatever is there: the guard of the totals holds for these too."""
+    """Return unguarded writes: the guard of the totals in the same transaction covers them."""
     return [
         DocumentWrite(
             kind=kind,
@@ -79,17 +84,17 @@ def put(kind: str, rollups: Iterable[tuple[int, Rollup]], kept_ms: int) -> list[
     ]
 
 
-READER = "figures"  # the name of its cursor, which keeps what is not counted yet from being trimmed
-PAGE = 500  # events counted at once: whoever shares the event loop waits no longer for it than some milliseconds
-PAGES = 10  # counted before a rest
-FAR_BEHIND = 20  # times without an end: from here on they are counted without rest, however busy the worker is
+READER = "figures"  # cursor name; uncounted events are not trimmed
+PAGE = 500  # events per batch: blocks the event loop for a few milliseconds at most
+PAGES = 10  # pages per round
+FAR_BEHIND = 20  # full rounds in a row, after which rounds follow without a pause
 MOST_GROUPS_EVER = 100
-_LATE_MS = 2 * MINUTE_MS  # an hour is made from its minutes when the last events of it have surely come
+_LATE_MS = 2 * MINUTE_MS  # delay before an hour is rolled up, for late events
 _TELL_MS = 30_000
 
 
 class MetricsCollector:
-    """Remembers between two rounds what it has written. That is a guess, which the guard of the next write tests."""
+    """Caches what it wrote in the last round. The guard of the next write detects a stale cache."""
 
     def __init__(self, stores: Stores, settings: FigureSettings, *, page: int = PAGE, pages: int = PAGES) -> None:
         self._stores = stores
@@ -98,16 +103,16 @@ class MetricsCollector:
         self._pages = pages
         self._counting = EventCounter()
         self._kept: StoredRollups | None = None
-        self._minutes: dict[int, Rollup] = {}  # the newest, as they were written
+        self._minutes: dict[int, Rollup] = {}  # the newest minutes, as written
         self._times_full = 0
-        self._told = (0, 0)  # the seq at which the cursor was last moved, and when
-        self._untold = 0  # events since then
+        self._told = (0, 0)  # seq and time of the last cursor update
+        self._untold = 0  # events since that update
 
     async def keep(self) -> int:
-        """Count the next events. Answers how many, or 0 when there is time for a rest."""
+        """Count the next events. Returns their number, or 0 if the job can pause."""
         try:
             return await self._round()
-        except StaleWrite:  # another process counts too; the next round goes on from where that one is
+        except StaleWrite:  # another process also counts; continue from its position
             self._forget()
             return 0
         except BaseException:
@@ -119,7 +124,7 @@ class MetricsCollector:
         self._counting.forget()
 
     async def _round(self) -> int:
-        """As many pages as there are, up to a number of them, and one write."""
+        """Count up to the maximum number of pages, and write once."""
         kept = self._kept or await self._find_place()
         counted = CounterDelta({})
         done, seq = await self._read(kept.totals.seq, counted)
@@ -134,7 +139,7 @@ class MetricsCollector:
         return done if self._times_full >= FAR_BEHIND else 0
 
     async def _read(self, seq: int, counted: CounterDelta) -> tuple[int, int]:
-        """Count what is behind this place in the log: how many events there were, and the place of the last."""
+        """Count the events after a seq. Returns their number and the seq of the last one."""
         done = 0
         for _ in range(self._pages):
             events = await self._stores.events.read(seq, self._page)
@@ -150,14 +155,14 @@ class MetricsCollector:
         return done, seq
 
     async def _find_place(self) -> StoredRollups:
-        """Where to go on. A log that was lost, and with it what was counted last, goes on from its own end."""
+        """Return where to resume. If the log was lost together with recent counts, resume from its end."""
         kept = await load_totals(self._stores)
         end = await self._stores.events.last_seq()
         totals = kept.totals if kept.totals.seq <= end else structs.replace(kept.totals, seq=end)
         return StoredRollups(totals, kept.version)
 
     def _is_hour_over(self, totals: MetricTotals) -> bool:
-        """One in which something was counted."""
+        """Return whether an hour with counts has ended and must be rolled up."""
         return 0 < totals.rolled <= totals.newest and totals.rolled < hour_of(self._stores.clock.now() - _LATE_MS)
 
     async def _write(self, kept: StoredRollups, seq: int, counted: CounterDelta) -> None:
@@ -171,14 +176,14 @@ class MetricsCollector:
             *put(HOURS, hours.items(), self._settings.hours_kept_ms),
         ]
         await self._stores.documents.write(writes)
-        # The number of a first version is the store's choice; it is read when it is needed.
+        # The store chooses the first version number, so it is read in the next round.
         self._kept = StoredRollups(totals, kept.version + 1) if kept.version else None
         self._minutes = {moment: self._minutes[moment] for moment in sorted(self._minutes)[-2:]}
 
     async def _added(
         self, counted: CounterDelta, totals: MetricTotals, now: int
     ) -> tuple[dict[int, Rollup], dict[int, Rollup]]:
-        """The minutes with what was counted, and the hours that had been made from theirs already."""
+        """Return the minutes with the new counts, and the already rolled-up hours that late events change."""
         settings = self._settings
         groups = settings.groups
         fresh = {m: new for m, new in counted.minutes.items() if m + settings.minutes_kept_ms > now}
@@ -198,8 +203,7 @@ class MetricsCollector:
     async def _rolled(
         self, totals: MetricTotals, minutes: dict[int, Rollup], hours: dict[int, Rollup], now: int
     ) -> int:
-        """Make the hours that are over, from their minutes and from what came too late for those. Answers up to when
-        that is done."""
+        """Roll up the hours that have ended from their minutes and late events. Returns the end of the last one."""
         end = hour_of(now - _LATE_MS)
         first = totals.rolled or min((hour_of(moment) for moment in minutes), default=end)
         if end <= first:
@@ -216,8 +220,7 @@ class MetricsCollector:
         return end
 
     async def _tell(self, seq: int) -> None:
-        """Move the cursor now and then: it is another write, and few look at it. It is never so far behind that
-        anybody would be warned."""
+        """Advance the cursor occasionally: it is an extra write. Its lag stays too small to cause a warning."""
         told, at = self._told
         now = self._stores.clock.now()
         if seq > told and (self._untold >= PAGE * PAGES or not 0 <= now - at < _TELL_MS):
@@ -226,7 +229,7 @@ class MetricsCollector:
 
 
 async def stand_aside(stores: Stores) -> int:
-    """Where nothing is counted any more, nobody must wait for it to be."""
+    """Advance the cursor to the end when metrics are disabled, so that it does not block trimming."""
     if (await stores.events.cursors()).get(READER, 0):
         await stores.events.advance(READER, await stores.events.last_seq())
     return 0

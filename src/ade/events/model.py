@@ -1,14 +1,14 @@
-"""Which fields of a payload hold a moment, by the type of its event.
+"""The event record, the event type constants, and the timestamp fields in event payloads.
 
-In the log, and in Python, they are integer milliseconds as everywhere inside ADE. Whoever shows or sends an event says
-how they are written, and a test compares this table with what the reference says of each field.
+In the log and in Python, timestamps are integer milliseconds, as everywhere inside ADE. Code that shows or sends an
+event chooses the output format. A test compares `MOMENTS` with the event reference.
 """
 
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-# Events: what happened, committed together with the change it describes, in one ordered log.
+# An event is committed in the same transaction as the change it describes. All events form one ordered log.
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,7 +26,7 @@ _OF_ACCESS = ("session.", "token.", "login_link.", "access.")
 
 
 def is_of_access(event: Event) -> bool:
-    """Whether it tells how somebody gets in, and from where: that is for people who operate, not for all who read."""
+    """Return whether an event describes authentication. Such events need the `operate` permission, not only `read`."""
     return event.type.startswith(_OF_ACCESS)
 
 
@@ -41,7 +41,7 @@ APPROVAL_ESCALATED, APPROVAL_BLOCKED, APPROVAL_UNBLOCKED = (
     "approval.blocked",
     "approval.unblocked",
 )
-RECLAIMED = "task.reclaimed"  # beside task.claimed when the task was taken over from a silent worker
+RECLAIMED = "task.reclaimed"  # in addition to task.claimed, when the task is reclaimed from a lost worker
 ALERT = "alert"
 QUEUE_PAUSED, QUEUE_RESUMED, QUEUE_LIMITED = "queue.paused", "queue.resumed", "queue.limited"
 SCHEDULE_CHANGED, SCHEDULE_REMOVED = "schedule.changed", "schedule.removed"
@@ -69,7 +69,7 @@ MOMENTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 
 
 def with_moments(event_type: str, payload: dict[str, object], convert: Callable[[object], object]) -> dict[str, object]:
-    """The payload with its moments converted, or itself where it has none: most have none, and that costs a look."""
+    """Return the payload with its timestamps converted, or the same object if its event type has none."""
     places = MOMENTS.get(event_type)
     if places is None:
         return payload

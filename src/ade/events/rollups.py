@@ -1,4 +1,7 @@
-"""From events to figures. Events say little of their task, so what earlier ones told of it is remembered a while."""
+"""Task counters and histograms, by queue and task name, computed from events.
+
+Most events contain little about their task, so `EventCounter` remembers what earlier events contained.
+"""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,11 +17,11 @@ from ade.tasks.identifiers import is_own
 from ade.tasks.lifecycle import Verb
 from ade.tasks.model import Task
 
-# Histograms with fixed buckets: small, added up without loss, and good for percentiles that are about right.
+# Histograms with fixed buckets: small, mergeable without loss, and good enough for approximate percentiles.
 
 
-# The upper ends of the buckets; above the last there is one more. They must stay as they are: counts kept under other
-# bounds would be read wrongly.
+# Upper bounds of the buckets, with one more bucket above the last. Do not change them: stored counts would be
+# misread.
 MS_BOUNDS = (
     *(1, 5, 10, 25, 50, 100, 250, 500),
     *(1_000, 2_500, 5_000, 10_000, 30_000, 60_000),
@@ -28,7 +31,7 @@ ATTEMPT_BOUNDS = (1, 2, 3, 5, 10, 20)
 
 
 class Histogram(Struct, array_like=True):
-    """How many values fell into each bucket, and what they come to together."""
+    """The number of values in each bucket, and their sum."""
 
     counts: list[int]
     total: int = 0
@@ -38,6 +41,7 @@ class Histogram(Struct, array_like=True):
         return sum(self.counts)
 
     def note(self, bounds: Sequence[int], value: int) -> None:
+        """Record a value."""
         self.counts[bisect_left(bounds, value)] += 1
         self.total += value
 
@@ -48,13 +52,14 @@ class Histogram(Struct, array_like=True):
 
 
 def empty(bounds: Sequence[int]) -> Histogram:
+    """Return a histogram without values for these bounds."""
     return Histogram([0] * (len(bounds) + 1))
 
 
 def quantile(bounds: Sequence[int], histogram: Histogram, part: float) -> float | None:
-    """The value that this part of all values does not exceed, as if they lay evenly in each bucket; None without any.
+    """Estimate a quantile, assuming an even distribution within each bucket. None if there are no values.
 
-    Above the last bound nothing is known but that, so it is the answer.
+    Values above the last bound are reported as the last bound.
     """
     count = histogram.count
     if not count:
@@ -68,17 +73,17 @@ def quantile(bounds: Sequence[int], histogram: Histogram, part: float) -> float 
     return float(bounds[-1])
 
 
-# What is counted of tasks, by queue and name, in a minute, an hour or since ever.
+# Task counters by queue and name: per minute, per hour, and in total.
 
 
-Group = tuple[str, str]  # a queue and the name of a task
-OTHER: Group = ("other", "other")  # where those are counted that there was no place for
+Group = tuple[str, str]  # a queue and a task name
+OTHER: Group = ("other", "other")  # counts groups beyond the limit
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 COUNTS = ("enqueued", "completed", "failed", "retried", "cancelled", "rejected")
 
 
 class TaskCounters(Struct, array_like=True):
-    """What happened to the tasks of one group. `failed` is for good; `rejected` by people, or because none answered."""
+    """Counters of one group. `failed` excludes retries; `rejected` includes approvals that expired."""
 
     enqueued: int = 0
     completed: int = 0
@@ -86,9 +91,9 @@ class TaskCounters(Struct, array_like=True):
     retried: int = 0
     cancelled: int = 0
     rejected: int = 0
-    wait: Histogram = msgspec.field(default_factory=lambda: empty(MS_BOUNDS))  # ms from being due to a claim
-    run: Histogram = msgspec.field(default_factory=lambda: empty(MS_BOUNDS))  # ms of a run, however it ended
-    attempts: Histogram = msgspec.field(default_factory=lambda: empty(ATTEMPT_BOUNDS))  # when it completed or failed
+    wait: Histogram = msgspec.field(default_factory=lambda: empty(MS_BOUNDS))  # ms from due to claimed
+    run: Histogram = msgspec.field(default_factory=lambda: empty(MS_BOUNDS))  # ms of a run, whatever its outcome
+    attempts: Histogram = msgspec.field(default_factory=lambda: empty(ATTEMPT_BOUNDS))  # at completion or final failure
 
     def add(self, other: "TaskCounters") -> None:
         for name in COUNTS:
@@ -99,7 +104,7 @@ class TaskCounters(Struct, array_like=True):
 
 
 class RollupEntry(Struct, frozen=True, array_like=True):
-    """The figures of a group as they are kept."""
+    """The stored counters of one group."""
 
     queue: str
     name: str
@@ -107,14 +112,14 @@ class RollupEntry(Struct, frozen=True, array_like=True):
 
 
 class Rollup:
-    """Figures by group. There are `most` groups at most, and all others together."""
+    """Counters by group, for up to `most` groups. All further groups share the group `OTHER`."""
 
     def __init__(self, most: int, entries: Iterable[RollupEntry] = ()) -> None:
         self._most = most
         self._groups: dict[Group, TaskCounters] = {(entry.queue, entry.name): entry.figures for entry in entries}
 
     def of(self, group: Group) -> TaskCounters:
-        """Where this group is counted: under its own name if it has a place or gets one."""
+        """Return the counters of a group, or those of `OTHER` if the limit is reached."""
         known = self._groups.get(group)
         if known is None:
             own = len(self._groups) - (OTHER in self._groups)
@@ -131,11 +136,11 @@ class Rollup:
         return self._groups
 
     def entries(self) -> list[RollupEntry]:
-        """In the order in which they came, which decides who has a place."""
+        """Return the groups in order of arrival, which decides which groups are counted separately."""
         return [RollupEntry(queue, name, figures) for (queue, name), figures in self._groups.items()]
 
     def total(self, *, queue: str | None = None, name: str | None = None) -> TaskCounters:
-        """All groups of this queue and this name together."""
+        """Return the sum of all groups with this queue and this name."""
         found = TaskCounters()
         for group, figures in self._groups.items():
             if queue in (None, group[0]) and name in (None, group[1]):
@@ -144,31 +149,33 @@ class Rollup:
 
 
 def minute_of(moment: int) -> int:
+    """Return the first millisecond of the minute."""
     return moment - moment % MINUTE_MS
 
 
 def hour_of(moment: int) -> int:
+    """Return the first millisecond of the hour."""
     return moment - moment % HOUR_MS
 
 
 MOST_REMEMBERED = 20_000  # tasks
-MOST_GROUPS = 500  # in one look at the log: as many as may be kept apart (figures.groups)
-_SKEW_MS = 1_000  # clocks of machines differ so much; what lies further back was told of another run
+MOST_GROUPS = 500  # per read of the log: the maximum of figures.groups
+_SKEW_MS = 1_000  # tolerated clock skew; an earlier claim belongs to another run
 
 
 class TrackedTask(Struct, gc=False):
-    """What is known of a task that is not over: whose it is, since when it may run, since when it runs."""
+    """State of an unfinished task: its group, when it became due, and when its run started."""
 
     group: Group
-    due: int | None = None  # None: it waits for something else, or nobody knows
+    due: int | None = None  # None: waiting for something else, or unknown
     began: int | None = None
-    run_id: object = None  # of the run that began then
+    run_id: object = None  # of the run that started at `began`
 
 
 class CounterDelta(Struct):
-    """What some events come to."""
+    """Counts of a batch of events."""
 
-    minutes: dict[int, Rollup]  # by their first millisecond
+    minutes: dict[int, Rollup]  # by first millisecond
     deadlocks: int = 0
     webhook_failures: int = 0
 
@@ -187,7 +194,7 @@ def _claimed(event: Event, task: TrackedTask, figures: TaskCounters) -> None:
 
 
 def _ran(event: Event, task: TrackedTask, figures: TaskCounters) -> None:
-    run_id = event.payload.get("run_id", task.run_id)  # a cancellation does not name it
+    run_id = event.payload.get("run_id", task.run_id)  # a cancellation event does not contain it
     if task.began is not None and run_id == task.run_id:
         figures.run.note(MS_BOUNDS, max(event.at - task.began, 0))
     task.began = None
@@ -260,24 +267,25 @@ _FAILURES = frozenset(EVENT_OF[verb][0] for verb in (Verb.FAIL, Verb.RETRY))
 
 
 class EventCounter:
-    """`unknown` says which tasks must be looked up before `count` is called for the same events."""
+    """Counts events. Tasks returned by `unknown` must be passed to `learn` before `count` sees the same events."""
 
     def __init__(self, most: int = MOST_REMEMBERED) -> None:
         self._most = most
         self._tasks: dict[str, TrackedTask] = {}
 
     def unknown(self, events: Iterable[Event]) -> list[str]:
+        """Return the IDs of tasks whose records must be loaded first."""
         told = {event.task_id for event in events if event.type == _CREATED}
         asked = {event.task_id for event in events if event.type in STEPS and event.task_id is not None}
         return sorted(task_id for task_id in asked - told if task_id not in self._tasks)
 
     def learn(self, task_ids: Sequence[str], tasks: Sequence[Task | None]) -> None:
-        """What the records say; a task that is gone is counted under `other`."""
+        """Remember task records. A task that no longer exists is counted under `OTHER`."""
         for task_id, task in zip(task_ids, tasks, strict=True):
             self._tasks[task_id] = TrackedTask(OTHER) if task is None else _remembered(task)
 
     def count(self, events: Iterable[Event], counted: CounterDelta) -> None:
-        """Add what these events come to."""
+        """Add the counts of these events."""
         tasks, steps = self._tasks, STEPS
         begins, minute = -MINUTE_MS, Rollup(MOST_GROUPS)
         for event in events:
@@ -302,7 +310,7 @@ class EventCounter:
             del tasks[next(iter(tasks))]
 
     def forget(self) -> None:
-        """After trouble: events that are counted again must not meet what they have left behind the first time."""
+        """Clear the state after an error, so that events that are counted again do not see their own effects."""
         self._tasks.clear()
 
 
@@ -314,6 +322,6 @@ def _as_told(created: Event) -> TrackedTask:
 
 
 def _remembered(task: Task) -> TrackedTask:
-    """From its record, which may be newer than the events that are being counted."""
+    """Build the state from the task record, which might be newer than the events being counted."""
     due = None if task.depends_on else max(task.run_after, task.created_at, task.approved_at or 0)
     return TrackedTask((task.queue, task.name), due, task.started_at, task.run_id)

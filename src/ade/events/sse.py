@@ -1,4 +1,4 @@
-"""An event stream (`text/event-stream`) read back: bytes as they come in, whole blocks out."""
+"""Server-sent events (`text/event-stream`): an incremental parser, an encoder, and resume positions."""
 
 import re
 from typing import NamedTuple
@@ -16,18 +16,20 @@ _DIGITS = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 class SseBlock(NamedTuple):
+    """One received event."""
+
     data: str
     event: str = "message"
 
 
 class SseParser:
-    """Feed it pieces of any size. What is unfinished at the end of the stream never was a block."""
+    """Incremental parser for chunks of any size. An unfinished block at the end of the stream is ignored."""
 
     def __init__(self, longest: int = LONGEST_BLOCK) -> None:
-        self.last_id = ""  # where to go on after a break; it moves with blocks alone, also with those without data
-        self.retry_ms: int | None = None  # how long to wait before that, as the server wants it
+        self.last_id = ""  # resume position after a disconnect; updated by complete blocks, with or without data
+        self.retry_ms: int | None = None  # reconnect delay requested by the server
         self._longest = longest
-        self._size = 0  # of the unfinished block
+        self._size = 0  # bytes in the unfinished block
         self._rest = b""
         self._is_first = True
         self._ended_with_return = False
@@ -36,7 +38,7 @@ class SseParser:
         self._id = ""
 
     def feed(self, piece: bytes) -> list[SseBlock]:
-        """The blocks that are whole now. Raises ValueError for one that is too long."""
+        """Return the blocks that are complete. Raises ValueError for a block that is too long."""
         if self._ended_with_return and piece:
             piece = piece.removeprefix(b"\n")
             self._ended_with_return = False
@@ -46,7 +48,7 @@ class SseParser:
                 self._rest = text
                 return []
             self._is_first, text = False, text.removeprefix(_BOM)
-        self._ended_with_return = text.endswith(b"\r")  # its \n may still come
+        self._ended_with_return = text.endswith(b"\r")  # its \n might follow
         *lines, self._rest = _BREAK_READING.split(text)
         blocks = [block for line in lines if (block := self._line(line)) is not None]
         self._check(self._size + len(self._rest))
@@ -68,7 +70,7 @@ class SseParser:
                 self._id = value
             case "retry" if _DIGITS.fullmatch(value):
                 self.retry_ms = int(value)
-        return None  # comments and unknown fields are left aside
+        return None  # comments and unknown fields are ignored
 
     def _finished(self) -> SseBlock | None:
         data, event = self._data, self._event or "message"
@@ -81,10 +83,8 @@ class SseParser:
             raise ValueError(f"a block of the stream has more than {self._longest:,} bytes")
 
 
-# The text of an event stream (`text/event-stream`), and where a subscriber wants to go on.
-#
-# Nothing that is put into a block can end it or begin another one: data is split into lines, and the fields of one
-# line lose their line breaks.
+# The encoder. No value can end its block or start another one: data is split into lines, and line breaks are removed
+# from single-line fields.
 
 
 MEDIA_TYPE = "text/event-stream"
@@ -97,7 +97,7 @@ _SEQ = re.compile(r"[0-9]{1,19}")
 def block(
     *, data: str | None = None, event: str | None = None, seq: int | None = None, retry_ms: int | None = None
 ) -> bytes:
-    """One block. Without data a browser shows nobody anything, but remembers the id and the time to wait."""
+    """Encode one block. Without data a browser dispatches no event, but stores the ID and the retry delay."""
     lines = []
     if seq is not None:
         lines.append(f"id: {seq}")
@@ -111,17 +111,17 @@ def block(
 
 
 def comment(text: str = "") -> bytes:
-    """Something that no client shows; it keeps the connection alive."""
+    """Encode a comment, which clients ignore. It keeps the connection alive."""
     return _encoded("".join(f": {line}\n" for line in _BREAK.split(text)) + "\n")
 
 
 def event_block(event: Event) -> bytes:
-    """An event of the log: its seq is the id, its type the name, and the data is JSON, as lists of events have it."""
+    """Encode an event of the log: its seq as the ID, its type as the name, and its JSON representation as data."""
     return block(seq=event.seq, event=event.type, data=msgspec.json.encode(to_wire(event)).decode())
 
 
 def parse_seq(text: str, what: str) -> int:
-    """A place in the log, as digits and nothing else. Raises InvalidFilter and says `what` was wrong."""
+    """Parse a log position, which contains only digits. Raises InvalidFilter, which names `what`."""
     seq = int(text) if _SEQ.fullmatch(text) else None
     if seq is None or seq > LARGEST_SEQ:
         raise InvalidFilter(f"{what} must be the seq of an event, a whole number from 0 on; {text!r:.60} is none")
@@ -129,10 +129,10 @@ def parse_seq(text: str, what: str) -> int:
 
 
 def start_after(last_event_id: str | None, after: str | None) -> int | None:
-    """Behind which event to begin; None for what happens from now on. 0 is all that is kept.
+    """Return the seq to resume after; None for new events only, 0 for everything in the log.
 
-    The header comes first: a browser that connects again sends it to the same address, with the old `?after=`.
-    Raises InvalidFilter.
+    The header takes precedence: a browser that reconnects sends it to the original URL, with the old `?after=`. Raises
+    InvalidFilter.
     """
     if last_event_id:
         return parse_seq(last_event_id, "Last-Event-ID")

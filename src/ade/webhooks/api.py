@@ -1,4 +1,4 @@
-"""Webhooks: whom to tell of events, and what was told."""
+"""HTTP operations on webhooks and their deliveries."""
 
 import re
 from typing import Annotated
@@ -19,9 +19,6 @@ from ade.webhooks.deliveries import Delivery, DeliveryState
 from ade.webhooks.destinations import NetworkPolicy
 from ade.webhooks.service import reach_of
 from ade.webhooks.views import WebhookView, WebhookWithSecret, view_webhook, view_webhooks
-
-# What is said about webhooks.
-
 
 _DAY_S = 86_400.0
 
@@ -167,7 +164,7 @@ async def replay_delivery(
 
 
 def _sees_urls(request: RequestContext) -> bool:
-    """Only who may change them."""
+    """Return whether the caller can change webhooks, and therefore see their URLs."""
     return request.caller is None or Permission.ADMINISTER in request.caller.permissions
 
 

@@ -1,4 +1,4 @@
-"""`ade webhooks`: other programs that are told what happens."""
+"""The `ade webhooks` commands and their output."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from ade.cli.session import Session
 
 
-# Webhooks and their deliveries as `ade webhooks` shows them to people.
-
-
 _HEAD = ("webhook", "state", "origin", "events", "last good", "failures", "description")
 _DELIVERY_HEAD = ("delivery", "state", "event", "when", "attempts", "answer")
 _STYLES = {
@@ -32,6 +29,7 @@ _STYLES = {
 
 
 def show_webhooks(out: CommandOutput, known: Sequence[WebhookView], *, now: int) -> None:
+    """Print a list of webhooks."""
     if out.as_json:
         out.items(known)
         return
@@ -58,6 +56,7 @@ def _state(webhook: WebhookView) -> Cell:
 
 
 def show_webhook(out: CommandOutput, webhook: WebhookView, *, now: int) -> None:
+    """Print one webhook."""
     if out.as_json:
         out.document(webhook)
         return
@@ -69,7 +68,7 @@ def show_webhook(out: CommandOutput, webhook: WebhookView, *, now: int) -> None:
             ("disabled", local_with_distance(webhook.disabled_at, now=now)),
             ("because", webhook.disabled_why or ""),
             ("url", webhook.url or ""),
-            ("origin", "" if webhook.url else webhook.origin),  # of one whose URL is for admins alone
+            ("origin", "" if webhook.url else webhook.origin),  # if only admins can see the URL
             ("events", ", ".join(webhook.events)),
             ("description", webhook.description),
             ("old secrets", _old_secrets(webhook, now)),
@@ -90,6 +89,7 @@ def _old_secrets(webhook: WebhookView, now: int) -> str:
 
 
 def show_deliveries(out: CommandOutput, page: Page[Delivery], *, now: int) -> None:
+    """Print a page of deliveries."""
     if out.as_json:
         out.document(page)
         return
@@ -111,6 +111,7 @@ def _delivery_row(delivery: Delivery, now: int) -> Row:
 
 
 def show_delivery(out: CommandOutput, delivery: Delivery, *, now: int) -> None:
+    """Print one delivery and its attempts."""
     if out.as_json:
         out.document(delivery)
         return
@@ -140,7 +141,7 @@ def show_delivery(out: CommandOutput, delivery: Delivery, *, now: int) -> None:
 
 
 def print_webhook(out: CommandOutput, webhook: WebhookView, *, is_own_secret: bool = False) -> None:
-    """Print what became of it, and the secret that was just made, which is not shown again."""
+    """Print the state of a webhook, and its secret if one was just generated. The secret is not shown again."""
     secret = webhook.secret if isinstance(webhook, WebhookWithSecret) and not is_own_secret else None
     if out.as_json:
         out.document(_without_secret(webhook) if is_own_secret else webhook)
@@ -153,11 +154,11 @@ def print_webhook(out: CommandOutput, webhook: WebhookView, *, is_own_secret: bo
 
 
 def _without_secret(webhook: WebhookView) -> WebhookView:
-    """A secret that its owner has given is not repeated: the output may end up in a log."""
+    """Omit a secret that the user has supplied, because the output might end up in a log."""
     return WebhookView(**{name: getattr(webhook, name) for name in WebhookView.__struct_fields__})
 
 
-_LARGEST_PAGE = 100  # deliveries have all their attempts with them
+_LARGEST_PAGE = 100  # each delivery includes all its attempts
 _EVENT_HELP = "A type of events, such as task.failed; all of a kind: task.*; all: *. Several times."
 event_option = click.option("--event", "events", multiple=True, metavar="TYPE", help=_EVENT_HELP)
 secret_option = click.option(
@@ -166,7 +167,7 @@ secret_option = click.option(
 
 
 def _given_secret(secret_stdin: bool) -> str | None:
-    """Never an argument: arguments are seen by others on the machine."""
+    """Read the secret from stdin. Arguments are visible to other users of the machine."""
     return read_line().strip() if secret_stdin else None
 
 

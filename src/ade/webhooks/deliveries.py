@@ -1,4 +1,7 @@
-"""What the answer to a message means. The whole policy is here, by the recommendations of Standard Webhooks."""
+"""Delivery rules: retry policy, message bodies, delivery records, and delivery tasks.
+
+The retry policy follows the recommendations of Standard Webhooks.
+"""
 
 import hashlib
 import re
@@ -20,19 +23,19 @@ from ade.webhooks.model import WEBHOOK_TESTED, Webhook, matches
 from ade.webhooks.signatures import SECRET_PREFIX
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
-# How long to wait after the first failure, the second ... as the rules of Standard Webhooks have it.
+# Delays after the first failure, the second, and so on, as recommended by Standard Webhooks.
 DELAYS_MS = (
     *(5 * SECOND, 5 * MINUTE, 30 * MINUTE),
     *(2 * HOUR, 5 * HOUR, 10 * HOUR, 14 * HOUR, 20 * HOUR, 24 * HOUR),
 )
 ATTEMPTS = len(DELAYS_MS) + 1
-LONGEST_DELAY_MS = 24 * HOUR  # whatever the other side asks for
+LONGEST_DELAY_MS = 24 * HOUR  # whatever Retry-After requests
 WEEK_MS = 7 * 24 * HOUR
-LEAST_FAILURES = 10  # one message that failed long ago, and another one today, are no week of failures
-TOUCH_MS = MINUTE  # `succeeded_at` is at most this much behind
+LEAST_FAILURES = 10  # two failures a week apart are not a week of failures
+TOUCH_MS = MINUTE  # maximum lag of `succeeded_at`
 _JITTER = 0.1
 _GONE = 410
-_ASKS_FOR_PATIENCE = frozenset({429, 502, 503, 504})  # whose Retry-After counts
+_ASKS_FOR_PATIENCE = frozenset({429, 502, 503, 504})  # statuses whose Retry-After is respected
 _SECONDS = re.compile(r"[0-9]{1,9}", re.ASCII)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DATE = re.compile(
@@ -41,13 +44,13 @@ _DATE = re.compile(
 
 
 class DeliveryResponse(Struct, frozen=True, kw_only=True):
-    """What came of sending a message: a status, or why there is none."""
+    """The result of one attempt: a status code, or the error if there was no response."""
 
     status: int | None = None
-    error: str = ""  # without a status: no address, refused, no connection, too slow, broken off
-    retry_after: str = ""  # the header as it came
+    error: str = ""  # if there is no status: DNS failure, address refused, no connection, timeout, or disconnect
+    retry_after: str = ""  # the raw header
     duration_ms: int = 0
-    excerpt: bytes = b""  # the beginning of the answer's body
+    excerpt: bytes = b""  # the start of the response body
 
     @property
     def is_good(self) -> bool:
@@ -63,7 +66,7 @@ class WebhookHealth(Struct, frozen=True, kw_only=True, omit_defaults=True):
     failures: int = 0  # since then
 
     def after(self, answer: DeliveryResponse, *, now: int) -> "WebhookHealth":
-        """The same record where there is nothing worth a write."""
+        """Return the health after a response; the same object if the change is not worth a write."""
         if not answer.is_good:
             since = now if self.failing_since is None else self.failing_since
             return structs.replace(self, failed_at=now, failing_since=since, failures=self.failures + 1)
@@ -72,22 +75,24 @@ class WebhookHealth(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return structs.replace(self, succeeded_at=now, failing_since=None, failures=0)
 
     def is_hopeless(self, now: int) -> bool:
-        """Nothing but failures for a week."""
+        """Return whether there were only failures for a week."""
         is_long = self.failing_since is not None and now - self.failing_since >= WEEK_MS
         return is_long and self.failures >= LEAST_FAILURES
 
 
 class DeliveryStep(StrEnum):
-    """What becomes of a delivery."""
+    """What happens next to a delivery."""
 
     DELIVERED = auto()
     RETRY = auto()
     GIVE_UP = auto()  # after the last attempt
-    DISABLE = auto()  # and of its webhook: nothing more is sent
+    DISABLE = auto()  # also disable the webhook: nothing more is sent
     DROP = auto()  # the webhook is gone or disabled: nothing was sent
 
 
 class DeliveryDecision(Struct, frozen=True, kw_only=True):
+    """The next step of a delivery, and its reason."""
+
     step: DeliveryStep
     reason: str
     delay_ms: int = 0  # before the next attempt
@@ -96,16 +101,17 @@ class DeliveryDecision(Struct, frozen=True, kw_only=True):
 def decide_delivery(
     answer: DeliveryResponse, health: WebhookHealth, *, attempt: int, now: int, randomness: float
 ) -> DeliveryDecision:
-    """What to do about an answer. `health` is that after it, `attempt` counts from 1; with a `dice` of 0.5 (in [0, 1))
-    the delay is plain.
+    """Decide what to do after a response. `health` includes this response, and `attempt` counts from 1.
 
-    | answer | step |
+    `randomness` is in [0, 1); 0.5 adds no jitter to the delay.
+
+    | response | step |
     |---|---|
     | 2xx | delivered |
     | 410 | disable the webhook |
-    | 429, 502, 503, 504 with Retry-After | as below, and not before the time asked for, a day at most |
-    | anything else, also 3xx: no redirect is followed | retry after the delay of this attempt |
-    | a failure, and nothing else for a week | disable the webhook |
+    | 429, 502, 503, 504 with Retry-After | as below, but not before the requested time, up to one day |
+    | anything else, including 3xx: redirects are not followed | retry after the delay of this attempt |
+    | a failure, after a week with only failures | disable the webhook |
     | a failure of the last attempt | give up |
     """
     what = _what(answer)
@@ -127,7 +133,7 @@ def decide_delivery(
 
 
 def retry_after_ms(text: str, *, now: int) -> int:
-    """How long a header Retry-After asks to wait, in seconds or until a date. 0 for what is neither, or is past."""
+    """Parse a Retry-After header, in seconds or as a date. Returns 0 if it is invalid or in the past."""
     text = text.strip()
     if _SECONDS.fullmatch(text):
         return int(text) * SECOND
@@ -146,13 +152,11 @@ def _what(answer: DeliveryResponse) -> str:
     return f"it answered {answer.status}" if answer.status is not None else answer.error or "there was no answer"
 
 
-# What a webhook is told of an event: ids and facts, never arguments, results, or what people or programs have
-# written.
-#
-# Only fields that are known to be such are told, so a new kind of event tells too little rather than too much.
+# Message bodies contain IDs and facts, never arguments, results, or text written by people or programs. The fields are
+# an allowlist, so that a new event type exposes too little rather than too much.
 
 
-LARGEST_BODY = 20_000  # bytes: what Standard Webhooks recommends
+LARGEST_BODY = 20_000  # bytes, as recommended by Standard Webhooks
 _LONGEST_TEXT, _MOST_ITEMS = 200, 50
 _ERROR_TYPE = re.compile(r"([A-Za-z_][A-Za-z0-9_.]{0,99}): ")
 
@@ -171,13 +175,14 @@ FACTS = frozenset({
 })
 # fmt: on
 
-_OF_ACCESS = frozenset({"account"})  # of sessions, tokens and links no more is told than whose they are
+_OF_ACCESS = frozenset({"account"})  # for sessions, tokens, and links, only the owner is sent
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def body_of(event: Event) -> bytes:
-    """The body of the message: `type`, `timestamp` (of the event, RFC 3339) and `data`. The same event makes the same
-    body, at most 20 kB of it."""
+    """Encode the message body: `type`, `timestamp` (of the event, RFC 3339), and `data`. It is deterministic and has at
+    most 20 kB.
+    """
     ids: dict[str, object] = {"seq": event.seq}
     if event.task_id is not None:
         ids["task_id"] = event.task_id
@@ -199,12 +204,12 @@ def _facts(event: Event) -> dict[str, object]:
             facts[name] = fact
     error = payload.get("error")
     if isinstance(error, str) and (found := _ERROR_TYPE.match(error)):
-        facts["error_type"] = found[1]  # what it says may be anything
+        facts["error_type"] = found[1]  # the error message might contain anything
     return facts
 
 
 def _fact(value: object) -> object:
-    """A short text, a number, or a list of such; None for what is no fact."""
+    """Return a short string, a number, or a list of them; None for any other value."""
     if isinstance(value, str):
         return _short(value)
     if isinstance(value, bool | int | float):
@@ -216,7 +221,7 @@ def _fact(value: object) -> object:
 
 
 def _item(value: object) -> object:
-    """As in a list of locks, which are resource, mode and token each."""
+    """Return a list item, for example a lock with its resource, mode, and token."""
     if isinstance(value, dict):
         known = {name: _short(each) if isinstance(each, str) else each for name, each in value.items() if name in FACTS}
         return {name: each for name, each in known.items() if isinstance(each, str | bool | int | float)}
@@ -227,15 +232,15 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 
 
-# Deliveries: one message to one webhook, with all attempts to send it, as they are kept for people to look at.
+# A delivery is one message to one webhook, stored with all attempts for inspection.
 
 
-DELIVERY_RETENTION_MS = 14 * 86_400_000  # after the last that happened
-MAX_DELIVERIES = 500  # of one webhook, and a few more until the next clearing
+DELIVERY_RETENTION_MS = 14 * 86_400_000  # after the last update
+MAX_DELIVERIES = 500  # per webhook, and a few more until the next pruning
 MAX_STORED_ATTEMPTS = 20
-LONGEST_EXCERPT = 1_000  # characters that are kept of an answer
-READ_BYTES = 4_000  # what the sender reads of it: more than is kept, so that no secret is cut in two
-_CUT = 200  # longer than any secret of ours
+LONGEST_EXCERPT = 1_000  # stored characters of a response
+READ_BYTES = 4_000  # bytes read of a response: more than is stored, so that no secret is cut in two
+_CUT = 200  # longer than any secret
 _CLEARED_EVERY = 64
 _SECRET = re.compile(rf"{SECRET_PREFIX}[A-Za-z0-9+/=]*|(?<=v1,)[A-Za-z0-9+/=]{{20,}}")
 
@@ -287,18 +292,18 @@ class Delivery(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def clears(self) -> bool:
-        """Whether old ones of its webhook are cleared away when this one comes: so for some of them, by chance of
-        their ids."""
+        """Whether storing this delivery also prunes old ones. True for a fixed fraction of the IDs."""
         return int(self.id[-8:], 16) % _CLEARED_EVERY == 0
 
 
 def delivery_id(webhook_id: str, event: Event) -> str:
-    """The same however often it is asked. An event that took its seq after a backup was restored has another one."""
+    """Return the deterministic message ID. It covers type and time, as a seq can recur after a restored backup."""
     text = f"{webhook_id}\n{event.seq}\n{event.type}\n{event.at}"
     return f"msg_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def new_delivery(webhook_id: str, event: Event, *, now: int) -> Delivery:
+    """Return the record of a message that was not sent yet."""
     return Delivery(
         id=delivery_id(webhook_id, event),
         webhook=webhook_id,
@@ -313,7 +318,7 @@ def new_delivery(webhook_id: str, event: Event, *, now: int) -> Delivery:
 def attempted(
     delivery: Delivery, answer: DeliveryResponse, judgement: DeliveryDecision, *, number: int, now: int
 ) -> Delivery:
-    """The delivery after one more attempt, with an answer that was cleaned."""
+    """Return the delivery after one more attempt. The response must be `cleaned`."""
     attempt = DeliveryAttempt(
         number=number,
         at=now,
@@ -327,7 +332,7 @@ def attempted(
 
 
 def ended(delivery: Delivery, judgement: DeliveryDecision, *, now: int) -> Delivery:
-    """The delivery as a judgement leaves it."""
+    """Return the delivery after a decision."""
     return structs.replace(
         delivery,
         state=STATE_AFTER[judgement.step],
@@ -338,6 +343,7 @@ def ended(delivery: Delivery, judgement: DeliveryDecision, *, now: int) -> Deliv
 
 
 def replayed(delivery: Delivery, *, now: int) -> Delivery:
+    """Return the delivery, marked to be sent again."""
     return structs.replace(
         delivery,
         state=DeliveryState.WAITING,
@@ -349,55 +355,56 @@ def replayed(delivery: Delivery, *, now: int) -> Delivery:
 
 
 def cleaned(answer: DeliveryResponse, secrets: Iterable[str]) -> DeliveryResponse:
-    """The answer as it may be kept and shown: these hidden wherever the other side has sent them back, and short."""
+    """Return the response for storage: shortened, and with these secrets redacted if the receiver echoed them."""
     hidden = list(secrets)
     error = _excerpt(answer.error.encode(errors="replace"), hidden)
     return structs.replace(answer, error=error, excerpt=_excerpt(answer.excerpt, hidden).encode())
 
 
 def _excerpt(content: bytes, secrets: Iterable[str]) -> str:
-    """The beginning, on one line, without what nobody may read."""
+    """Return the start of the content on one line, without secrets."""
     text = without_secrets(content[:READ_BYTES].decode(errors="replace"), secrets)
     text = _SECRET.sub(HIDDEN, text)
     if len(content) >= READ_BYTES:
-        text = text[:-_CUT]  # its last word may be the first half of a secret
+        text = text[:-_CUT]  # the end might be the first half of a secret
     return "".join(char if char.isprintable() else " " for char in text)[:LONGEST_EXCERPT].rstrip()
 
 
 def oldest_beyond(kept: Iterable[Delivery]) -> list[Delivery]:
-    """Those that must go for the others to be few enough."""
+    """Return the deliveries to prune."""
     newest_first = sorted(kept, key=lambda delivery: (delivery.created_at, delivery.seq), reverse=True)
     return newest_first[MAX_DELIVERIES:]
 
 
-# Tasks that send messages: one for each webhook and event, and none about the sending itself.
+# One delivery task per webhook and event. Events about delivery tasks themselves are not sent.
 
 
-TIMEOUT_MS = 60_000  # of a run; the sender gives up sooner
+TIMEOUT_MS = 60_000  # of an attempt; the sender times out earlier
 RESULT_KEPT_MS = 86_400_000
-BACKOFF = Backoff(base_ms=5_000, multiplier=8.0, cap_ms=86_400_000)  # where a run fails before there is a judgement
+BACKOFF = Backoff(base_ms=5_000, multiplier=8.0, cap_ms=86_400_000)  # for an attempt that fails before a decision
 
 
 class DeliveryTaskArguments(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The arguments of such a task. What is sent is not among them: nobody can have something else signed."""
+    """Arguments of a delivery task. The message is not among them, so that no caller can have other content signed."""
 
     webhook_id: str
     seq: int
-    replay: int = 0  # which one; 0: the first time
+    replay: int = 0  # replay number; 0 is the original delivery
 
 
 def wants(webhook: Webhook, event: Event) -> bool:
+    """Return whether an event is sent to a webhook."""
     is_told = webhook.is_active and event.seq > webhook.since
     return is_told and not is_own(event) and (matches(webhook.events, event.type) or _is_test_of(webhook, event))
 
 
 def _is_test_of(webhook: Webhook, event: Event) -> bool:
-    """A test is told to the webhook that it tests, whatever that wants otherwise."""
+    """Return whether the event tests this webhook. A test is sent whatever the patterns of the webhook."""
     return event.type == WEBHOOK_TESTED and event.payload.get("webhook") == webhook.id
 
 
 def orders_of(events: Sequence[Event], webhooks: Iterable[Webhook]) -> list[Task]:
-    """A task for each message that these events lead to, in their order. The same again makes the same tasks."""
+    """Return one task per message for these events, in order. Deterministic, so that a repetition is deduplicated."""
     active = [webhook for webhook in webhooks if webhook.is_active]
     return [
         _task(
@@ -413,7 +420,7 @@ def orders_of(events: Sequence[Event], webhooks: Iterable[Webhook]) -> list[Task
 
 
 def replay_order(delivery: Delivery) -> Task:
-    """The task of a delivery that was marked as replayed. The same replay makes one task."""
+    """Return the task of a delivery that was marked as replayed. Each replay has exactly one task."""
     order = DeliveryTaskArguments(webhook_id=delivery.webhook, seq=delivery.seq, replay=delivery.replays)
     return _task(order, delivery.id, delivery.type, delivery.updated_at)
 
@@ -438,6 +445,6 @@ def _task(order: DeliveryTaskArguments, message_id: str, event_type: str, at: in
 
 
 def _task_id(at: int, key: str) -> str:
-    """A UUID of version 8: a time, as in other ids, and a hash in place of chance."""
+    """Return a UUID of version 8: a timestamp, as in other IDs, and a hash instead of random bits."""
     time, rest = f"{at & 0xFFFFFFFFFFFF:012x}", hashlib.sha256(key.encode()).hexdigest()
     return f"{time[:8]}-{time[8:]}-{MARK}{rest[:3]}-8{rest[3:6]}-{rest[6:18]}"

@@ -1,9 +1,9 @@
-"""One attempt to deliver one message: what the tasks named `webhooks:deliver` do.
+"""Deliver messages: the delivery log, one attempt of a `webhooks:deliver` task, and the event log follower.
 
-The handler takes the fields of `Order` as its arguments, and is to be registered with `DELIVER` as its name, `QUEUE` as
-its queue and a `concurrency_per_key` of a few (the key is the webhook), as:
+The task handler takes the fields of `DeliveryTaskArguments`. It is registered with the name `DELIVER`, the queue
+`QUEUE`, and a small `concurrency_per_key` (the key is the webhook), and runs:
 
-    settle(await deliver(stores, sender, order, attempt=ctx.attempt, dice=random(), reach=reach))
+    settle(await deliver(stores, sender, order, attempt=ctx.attempt, randomness=random(), reach=reach))
 """
 
 from contextlib import suppress
@@ -47,16 +47,13 @@ from ade.webhooks.model import WEBHOOK_REPLAYED, Webhook, about
 from ade.webhooks.service import HEALTH, WEBHOOKS, deliveries_of, disable, find, list_webhooks, quiet
 from ade.webhooks.signatures import SECRET_PREFIX, signed_headers
 
-# The log of deliveries: what was sent to a webhook, what it answered, and sending it once more.
-
-
 Place = tuple[int, int]
 
 
 async def list_deliveries(
     stores: Stores, webhook_id: str, *, state: DeliveryState | None = None, before: Place | None = None, limit: int = 50
 ) -> list[Delivery]:
-    """The newest first, in one state if asked, and those `before` a place alone. Raises UnknownWebhook."""
+    """Return deliveries, newest first, optionally in one state or `before` a place. Raises UnknownWebhook."""
     await find(stores, webhook_id)
     kept = [each.record for each in (await deliveries_of(webhook_id).all(stores)).values()]
     wanted = [
@@ -68,12 +65,12 @@ async def list_deliveries(
 
 
 def place_of(delivery: Delivery) -> Place:
-    """Where it stands in the list, however many are added or removed meanwhile."""
+    """Return the sort key of a delivery, which is stable while others are added or removed."""
     return delivery.created_at, delivery.seq
 
 
 async def find_delivery(stores: Stores, webhook_id: str, delivery_id: str) -> StoredRecord[Delivery]:
-    """Raises UnknownWebhook, also when the delivery is not kept any more."""
+    """Return a delivery. Raises UnknownWebhook, also if the delivery is no longer stored."""
     await find(stores, webhook_id)
     kept = await deliveries_of(webhook_id).get(stores, delivery_id)
     if kept is None:
@@ -82,10 +79,10 @@ async def find_delivery(stores: Stores, webhook_id: str, delivery_id: str) -> St
 
 
 async def replay(stores: Stores, payloads: Payloads, webhook_id: str, delivery_id: str, *, actor: str | None) -> Task:
-    """Send a message once more, with all its attempts, under its old id. Answers the task that does it.
+    """Send a message again, with all its attempts and the same ID. Returns the task that sends it.
 
-    One that still waits for its next attempt is sent now, and not again when that has come if it went well.
-    Raises UnknownWebhook, and InvalidWebhook for one that is disabled.
+    A delivery that waits for its next attempt is sent now. If that succeeds, the next attempt sends nothing. Raises
+    UnknownWebhook, and InvalidWebhook for a disabled webhook.
     """
 
     async def step() -> Delivery:
@@ -104,40 +101,39 @@ async def replay(stores: Stores, payloads: Payloads, webhook_id: str, delivery_i
 
 
 async def clear_old(stores: Stores, webhook_id: str) -> int:
-    """Keep the newest. Answers how many were removed."""
+    """Delete all but the newest deliveries. Returns the number of deleted ones."""
     shelf = deliveries_of(webhook_id)
     gone = oldest_beyond(kept.record for kept in (await shelf.all(stores)).values())
     await stores.documents.write([quiet(shelf.remove(delivery.id)) for delivery in gone])
     return len(gone)
 
 
-# Who sends messages: the only part that talks to the network, and that must not be talked into going astray.
-
-
 class WebhookMessage(Struct, frozen=True, kw_only=True):
-    """A POST, ready to be sent. `headers` has all but Host, Content-Length and Connection, which are the sender's."""
+    """A POST request, ready to send. `headers` omits Host, Content-Length, and Connection, which the sender adds."""
 
     target: WebhookUrl
     headers: dict[str, str]
     body: bytes
 
     def __repr__(self) -> str:
-        return f"Message({self.target.origin!r})"  # its path may be a secret
+        return f"Message({self.target.origin!r})"  # the path might be a secret
 
 
 class WebhookSender(Protocol):
-    async def send(self, message: WebhookMessage, reach: NetworkPolicy) -> DeliveryResponse:
-        """POST the message once and answer what came of it. Whatever the other side does is an Answer, not an error;
-        only cancellation passes through.
+    """Sends messages: the only part that accesses the network, so it must enforce the network policy."""
 
-        - The name is resolved once. Each address it leads to is judged by `check_address(address, reach)`; the
-          connection is made to one that passes, by its number, and never through a proxy from the environment. The
-          peer of the connection is judged again. What is refused is an Answer with the refusal's sentence as `error`.
-        - `Host` is `target.authority`; TLS names and checks `target.host`, with the usual roots and no exceptions.
-        - The request line has `target.path` as it is. No redirect is followed: 3xx is an Answer like any other.
-        - All of it takes 20 seconds at most, the connection 10 of them. Of the answer at most `READ_BYTES` of the body
-          and 16 kB of headers are read, then the connection is closed. Nothing is unpacked (no Accept-Encoding).
-        - `retry_after` is that header as it came, `duration_ms` is measured by a clock that never jumps.
+    async def send(self, message: WebhookMessage, reach: NetworkPolicy) -> DeliveryResponse:
+        """POST the message once and return the outcome. Everything the receiver does is a response, not an error; only
+        cancellation propagates.
+
+        - The name is resolved once, and each address is checked by `check_address(address, reach)`. The connection is
+          made to a permitted address by its number, never through a proxy from the environment. The peer of the
+          connection is checked again. A refused address is a response with the refusal message as `error`.
+        - `Host` is `target.authority`. TLS uses and verifies `target.host` with the default roots, without exceptions.
+        - The request line contains `target.path` unchanged. Redirects are not followed: 3xx is an ordinary response.
+        - The total time limit is 20 seconds, of which 10 are for the connection. At most `READ_BYTES` of the body and
+          16 kB of headers are read, then the connection is closed. Nothing is decompressed (no Accept-Encoding).
+        - `retry_after` is the raw header. `duration_ms` is measured with a monotonic clock.
         """
 
 
@@ -153,10 +149,10 @@ async def deliver(
     randomness: float,
     reach: NetworkPolicy = PUBLIC,
 ) -> DeliveryDecision:
-    """Send the message once, and keep what came of it.
+    """Send the message once, and store the outcome.
 
-    A message may be sent twice if this dies between sending and keeping; it has the same id then. Nothing is sent when
-    the webhook is gone or disabled, and nothing again that was delivered, unless it is replayed.
+    If the process crashes between sending and storing, the message is sent twice with the same ID. Nothing is sent if
+    the webhook is removed or disabled, or if the message was already delivered, unless it is a replay.
     """
     kept = await WEBHOOKS.get(stores, order.webhook_id)
     if kept is None:
@@ -177,13 +173,13 @@ async def deliver(
     after = attempted(found.record, answer, judgement, number=attempt, now=now)
     await _keep(stores, after, found.version)
     if judgement.step is DeliveryStep.DISABLE:
-        with suppress(UnknownWebhook):  # removed meanwhile
+        with suppress(UnknownWebhook):  # removed in the meantime
             await disable(stores, order.webhook_id, judgement.reason, actor=SYSTEM)
     return judgement
 
 
 def settle(judgement: DeliveryDecision) -> str:
-    """What the run of the task comes to: its result, or what it raises. What was given up is a dead letter."""
+    """Turn a decision into the result of the task, or raise it. A delivery that was given up becomes a dead letter."""
     match judgement.step:
         case DeliveryStep.RETRY:
             raise Retry(judgement.reason, after=judgement.delay_ms / 1000)
@@ -194,7 +190,10 @@ def settle(judgement: DeliveryDecision) -> str:
 
 
 async def _delivery(stores: Stores, order: DeliveryTaskArguments) -> StoredRecord[Delivery] | None:
-    """As it is kept, or new (version 0) from its event. A replay needs no event: it may have left the log by then."""
+    """Return the stored delivery, or a new one (version 0) from its event.
+
+    A replay does not need the event, which might have been trimmed by then.
+    """
     shelf = deliveries_of(order.webhook_id)
     event = await _event(stores, order.seq)
     if event is not None:
@@ -217,24 +216,24 @@ async def _sent(
 ) -> DeliveryResponse:
     try:
         target = check_url(webhook.url, reach)
-    except InvalidWebhook as refused:  # what may be reached has changed since it was made
+    except InvalidWebhook as refused:  # the network policy has changed since the webhook was created
         return DeliveryResponse(error=refused.detail)
     now, body = stores.clock.now(), delivery.body.encode()
     signed = signed_headers(delivery.id, now // 1000, body, webhook.signing_secrets(now))
     try:
         return await sender.send(WebhookMessage(target=target, headers={**_HEADERS, **signed}, body=body), reach)
-    except Exception as broken:  # a fault of ours: it must not use up all attempts within minutes
+    except Exception as broken:  # a bug in ADE must not use up all attempts within minutes
         return DeliveryResponse(error=f"it could not be sent ({type(broken).__name__})")
 
 
 def _hidden(webhook: Webhook) -> list[str]:
-    """What must not be read in a log, should the other side send it back."""
+    """Return the values to redact, in case the receiver echoes them."""
     values = [secret.value for secret in webhook.secrets]
     return [*values, *(value.removeprefix(SECRET_PREFIX) for value in values), *secrets_in_url(webhook.url)]
 
 
 async def _noted(stores: Stores, webhook_id: str, answer: DeliveryResponse) -> WebhookHealth:
-    """How the webhook fares after this answer."""
+    """Store and return the health of the webhook after this response."""
 
     async def step() -> WebhookHealth:
         kept: StoredRecord[WebhookHealth] | None = await HEALTH.get(stores, webhook_id)
@@ -247,12 +246,12 @@ async def _noted(stores: Stores, webhook_id: str, answer: DeliveryResponse) -> W
 
     try:
         return await decided(step)
-    except StaleWrite:  # very many at once, which have noted much the same
+    except StaleWrite:  # many concurrent deliveries, which recorded much the same
         return WebhookHealth()
 
 
 async def _keep(stores: Stores, delivery: Delivery, seen: int) -> None:
-    """For people to look at. Where somebody was faster, the same message is being sent twice at once: one is shown."""
+    """Store a delivery for inspection. A write conflict means the message was sent twice; only one is stored."""
     put: DocumentWrite = quiet(deliveries_of(delivery.webhook).put(delivery.id, delivery, seen=seen))
     with suppress(StaleWrite):
         await stores.documents.write([put])
@@ -260,28 +259,27 @@ async def _keep(stores: Stores, delivery: Delivery, seen: int) -> None:
         await clear_old(stores, delivery.webhook)
 
 
-# The follower: reads the event log behind a named cursor and enqueues a task for every message.
-#
-# A duty: done by one process at a time, and again at once as long as it answers more than 0. Two at once do no harm:
-# a message's task has a key.
+# The follower reads the event log from a named cursor and enqueues a task for every message. It is a maintenance job:
+# one process runs it at a time, and repeats it immediately while it returns more than 0. Concurrent runs are harmless,
+# because the task of a message has an idempotency key.
 
 
-PAGE = 200  # events at once: each may become as many tasks as there are webhooks
+PAGE = 200  # events per batch: each can become one task per webhook
 
 
 async def follow(stores: Stores, payloads: Payloads, *, limit: int = PAGE) -> int:
-    """Look at the next events. Answers how many; a crash anywhere leaves out none and delivers none twice."""
+    """Enqueue messages for the next events and return the event count. A crash neither skips nor duplicates any."""
     end = await stores.events.last_seq()
     reached, active = (await stores.events.cursors()).get(CURSOR, 0), await _active(stores)
     if not active:
-        if reached:  # whoever is told nothing must not keep the log from being trimmed
+        if reached:  # without active webhooks the cursor must not block trimming
             await stores.events.advance(CURSOR, end)
         return 0
     after = max(reached, min(webhook.since for webhook in active))
     events = await stores.events.read(after, limit)
     if not events:
         return 0
-    # Looked at again: who came after the first look may want what happened just before this page was read.
+    # Read again: a webhook created after the first read might match events from just before this page was read.
     orders = orders_of(events, await _active(stores))
     if orders:
         await enqueue(stores, payloads, orders)

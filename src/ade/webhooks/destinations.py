@@ -1,4 +1,7 @@
-"""URLs of webhooks, taken apart once: what was checked is what the sender uses, so no two readings can differ."""
+"""Webhook destinations: URL parsing, and the network policy that protects against server-side request forgery.
+
+A URL is parsed once. The sender uses the parsed parts that were checked, so no two parsers can disagree.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,15 +12,14 @@ from msgspec import Struct
 
 from ade.errors import AddressRefused, InvalidWebhook
 
-# Where no webhook may go: addresses that mean this machine, its neighbours, or nobody.
-#
-# A name is judged by what it leads to at the moment of the connection, never before: it may lead elsewhere then.
+# Addresses that no webhook may reach: this machine, its local networks, and reserved ranges. A name is resolved and
+# checked when the connection is made, never earlier, because it might resolve differently by then.
 
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# By the registries of special addresses (RFC 6890 and what came after), and what clouds have put among the others.
+# From the IANA special-purpose address registries (RFC 6890 and later), plus cloud metadata addresses.
 REFUSED: Sequence[tuple[Network, str]] = [
     (ip_network(text), meaning)
     for text, meaning in (
@@ -61,16 +63,17 @@ REFUSED: Sequence[tuple[Network, str]] = [
         ("ff00::/8", "multicast"),
     )
 ]
-_GLOBAL_V6 = IPv6Network("2000::/3")  # all else is reserved
+_GLOBAL_V6 = IPv6Network("2000::/3")  # everything else is reserved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPolicy:
-    """What webhooks may reach. `allowed` networks may be reached although they are special, for tests and at home;
-    `refused` ones may not although they are not, such as one's own public addresses. What is refused wins."""
+    """What webhooks may reach. `allowed` networks are reachable although they are special, for tests and private use.
+    `refused` networks are not reachable although they are public, such as your own addresses. `refused` wins.
+    """
 
     allow_http: bool = False
-    ports: frozenset[int] = frozenset()  # below 1024, beside the usual ones
+    ports: frozenset[int] = frozenset()  # allowed ports below 1024, in addition to the default port
     allowed: tuple[Network, ...] = ()
     refused: tuple[Network, ...] = ()
 
@@ -79,7 +82,7 @@ PUBLIC = NetworkPolicy()
 
 
 def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
-    """Networks as settings name them, such as `10.1.0.0/16`. Raises InvalidWebhook."""
+    """Parse networks from settings, such as `10.1.0.0/16`. Raises InvalidWebhook."""
     networks = []
     for text in texts:
         try:
@@ -90,10 +93,10 @@ def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
 
 
 def check_address(address: str | Address, reach: NetworkPolicy = PUBLIC) -> Address:
-    """The address, if a webhook may be sent to it. Raises AddressRefused.
+    """Return the address if a webhook may be sent to it. Raises AddressRefused.
 
-    To be asked about every address before a connection is made to that very address, and about the peer of the
-    connection once it stands.
+    Call it for every address immediately before a connection to that exact address, and for the peer of the established
+    connection.
     """
     found = _read(address)
     if any(found in network for network in reach.refused):
@@ -117,7 +120,7 @@ def _read(address: str | Address) -> Address:
 
 
 def _meaning(address: Address) -> str | None:
-    """What is special about it; None for one that is like any other in the world."""
+    """Return what is special about an address; None for an ordinary public address."""
     for network, meaning in REFUSED:
         if address in network:
             return meaning
@@ -139,31 +142,31 @@ _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _LONGEST_HOST = 253
 _PARTS = re.compile(r"[/?&=;]")
-_SHORTEST_SECRET = 12  # shorter parts of a path are words
+_SHORTEST_SECRET = 12  # shorter path parts are ordinary words
 
 
 class WebhookUrl(Struct, frozen=True, kw_only=True):
-    """Where a message goes. `host` is a name, to be resolved and checked, or an address that was checked already."""
+    """A parsed URL. `host` is a name that must be resolved and checked, or an address that was checked already."""
 
     scheme: str
     host: str  # lower case; an IPv6 address without brackets
     port: int
-    path: str  # with the query; what the request line says
+    path: str  # with the query, as in the request line
 
     @property
     def authority(self) -> str:
-        """For the header Host."""
+        """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _USUAL_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def origin(self) -> str:
-        """What may be told: paths and queries of webhooks are often secrets."""
+        """The part that may be disclosed: paths and queries of webhooks are often secrets."""
         return f"{self.scheme}://{self.authority}"
 
 
 def check_url(url: str, reach: NetworkPolicy = PUBLIC) -> WebhookUrl:
-    """The URL taken apart, if webhooks may have it. Raises InvalidWebhook; none of its path is in the sentence."""
+    """Parse a webhook URL and check it. Raises InvalidWebhook, whose message does not contain the path."""
     if len(url) > LONGEST_URL or not _VISIBLE.fullmatch(url) or "\\" in url:
         raise InvalidWebhook(
             f"a webhook's URL has at most {LONGEST_URL:,} characters, all of them plain visible ASCII and no backslash;"
@@ -187,13 +190,13 @@ def check_url(url: str, reach: NetworkPolicy = PUBLIC) -> WebhookUrl:
 
 
 def origin_of(url: str) -> str:
-    """What may be told of a URL that was checked when it was stored, whatever may be reached by now."""
+    """Return the origin of a stored URL without checking it again, because the policy might have changed."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{_PARTS.split(rest, maxsplit=1)[0]}".lower()
 
 
 def secrets_in_url(url: str) -> list[str]:
-    """What of a webhook's URL may be a secret: the whole, all behind the host, and its longer parts."""
+    """Return the parts of a URL that might be secrets: all of it, everything after the host, and long parts."""
     _, *behind = _PARTS.split(url.partition("://")[2], maxsplit=1)
     parts = [part for text in behind for part in _PARTS.split(text) if len(part) >= _SHORTEST_SECRET]
     return [url, *behind, *parts]
@@ -215,8 +218,9 @@ def _checked_port(port: str | None, scheme: str, reach: NetworkPolicy) -> int:
 
 
 def _checked_host(host: str, reach: NetworkPolicy) -> str:
-    """Addresses are judged here, and names when they are resolved. What only some programs read as an address (127.1,
-    0x7f000001, 2130706433) is refused."""
+    """Check addresses now; names are checked when they are resolved. Forms that only some programs read as an address
+    (127.1, 0x7f000001, 2130706433) are rejected.
+    """
     try:
         if host.startswith("["):
             return str(check_address(IPv6Address(host[1:-1]), reach))

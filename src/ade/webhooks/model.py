@@ -1,4 +1,4 @@
-"""Webhooks as they are kept, what becomes of them, and what is told of it in the log."""
+"""The webhook record, its event type patterns, and its state changes."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from ade.errors import InvalidWebhook, close_names
 from ade.webhooks.destinations import PUBLIC, NetworkPolicy, check_url
 from ade.webhooks.signatures import key_of
 
-# The types of all events there are, for who asks for some by name. A test compares them with the reference.
+# All event types, to validate patterns. A test compares them with the event reference.
 
 
 TYPES = frozenset({
@@ -34,11 +34,11 @@ TYPES = frozenset({
 
 
 def nearest_types(name: str) -> str:
-    """What was probably meant, as `task.failed or task.failed_over`; empty if nothing is near."""
+    """Suggest similar event types, as `task.failed or task.failed_over`; empty if there are none."""
     return " or ".join(close_names(name, sorted(TYPES), most=3, cutoff=0.5))
 
 
-# Which webhooks want which events. A pattern is a type of event, all below a word (`task.*`), or all (`*`).
+# A pattern is an event type, a prefix (`task.*`), or everything (`*`).
 
 
 EVERYTHING = "*"
@@ -48,7 +48,7 @@ _PATTERN = re.compile(r"(?=.{1,100}\Z)(?:\*|[a-z0-9_]+(?:\.[a-z0-9_]+)*(?:\.\*)?
 
 
 def check_patterns(patterns: Sequence[str]) -> None:
-    """Raise InvalidWebhook unless all can match something."""
+    """Raise InvalidWebhook unless all patterns are well-formed."""
     if not 1 <= len(patterns) <= MOST_PATTERNS:
         raise InvalidWebhook(f"a webhook names 1 to {MOST_PATTERNS} types of events, not {len(patterns)}")
     for pattern in patterns:
@@ -59,7 +59,7 @@ def check_patterns(patterns: Sequence[str]) -> None:
 
 
 def check_known(patterns: Sequence[str]) -> None:
-    """Raise InvalidWebhook for one that no event there is would ever match."""
+    """Raise InvalidWebhook for a pattern that matches no known event type."""
     for pattern in patterns:
         if not any(_fits(pattern, each) for each in TYPES):
             near = nearest_types(pattern.removesuffix(_BELOW))
@@ -68,6 +68,7 @@ def check_known(patterns: Sequence[str]) -> None:
 
 
 def matches(patterns: Sequence[str], event_type: str) -> bool:
+    """Return whether any pattern matches the event type."""
     return any(_fits(pattern, event_type) for pattern in patterns)
 
 
@@ -84,34 +85,34 @@ WEBHOOK_ROTATED, WEBHOOK_REPLAYED = "webhook.secret_rotated", "webhook.replayed"
 WEBHOOK_DISABLED, WEBHOOK_ENABLED = "webhook.disabled", "webhook.enabled"
 WEBHOOK_TESTED = "webhook.tested"
 
-MOST_WEBHOOKS = 100  # each makes a task of every event that it wants
+MOST_WEBHOOKS = 100  # each enqueues a task for every event that it receives
 USUAL_OVERLAP_MS, LONGEST_OVERLAP_MS = 24 * 3_600_000, 7 * 24 * 3_600_000
-_MOST_SECRETS = 3  # that sign at once
+_MOST_SECRETS = 3  # that sign concurrently
 _LONGEST_DESCRIPTION, _LONGEST_REASON = 200, 500
 
 
 class Secret(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`until` is when an old one stops signing; the one without it is the current one."""
+    """A signing secret. `until` is when an old secret stops signing; the current secret has none."""
 
     value: str
     until: int | None = None
 
     def __repr__(self) -> str:
-        return f"Secret(until={self.until})"  # nothing of it in a log
+        return f"Secret(until={self.until})"  # keep the value out of logs
 
 
 class Webhook(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whom to tell of which events. Times are ms UTC."""
+    """A URL and the events that are sent to it. Times are ms UTC."""
 
     id: str
-    url: str  # often a secret itself: only its origin is told
-    events: tuple[str, ...]  # patterns, such as `task.*`
+    url: str  # often a secret itself: events contain only its origin
+    events: tuple[str, ...]  # patterns such as `task.*`
     secrets: tuple[Secret, ...]  # the current one first
     description: str = ""
     is_active: bool = True
     disabled_at: int | None = None
     disabled_why: str | None = None
-    since: int = 0  # seq: only events after it are sent
+    since: int = 0  # seq: only later events are sent
     created_by: str | None = None
     created_at: int = 0
     updated_at: int = 0
@@ -120,12 +121,12 @@ class Webhook(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"Webhook({self.id!r})"
 
     def signing_secrets(self, now: int) -> list[str]:
-        """Those to sign with now, the current one first."""
+        """Return the secrets to sign with now, the current one first."""
         return [secret.value for secret in self.secrets if secret.until is None or now < secret.until]
 
 
 def check_webhook(webhook: Webhook, reach: NetworkPolicy = PUBLIC) -> None:
-    """Raise InvalidWebhook for one that there must not be."""
+    """Raise InvalidWebhook if the URL, a pattern, a secret, or the description is not allowed."""
     check_url(webhook.url, reach)
     check_patterns(webhook.events)
     for secret in webhook.secrets:
@@ -135,8 +136,9 @@ def check_webhook(webhook: Webhook, reach: NetworkPolicy = PUBLIC) -> None:
 
 
 def rotated(webhook: Webhook, value: str, *, overlap_ms: int, now: int) -> Webhook:
-    """The webhook with a new secret. Until the overlap is over, the one before it signs too; an overlap of 0 ends all
-    older ones at once, for a secret that has leaked. Raises InvalidWebhook."""
+    """Return the webhook with a new secret. The previous secret also signs until the overlap ends. An overlap of 0
+    immediately ends all older secrets, for a secret that has leaked. Raises InvalidWebhook.
+    """
     key_of(value)
     if not 0 <= overlap_ms <= LONGEST_OVERLAP_MS:
         raise InvalidWebhook("an old secret signs for at most 7 days after it was replaced, and for 0 seconds at least")
@@ -152,21 +154,22 @@ def rotated(webhook: Webhook, value: str, *, overlap_ms: int, now: int) -> Webho
 
 
 def disabled(webhook: Webhook, why: str, *, now: int) -> Webhook:
-    """The webhook, from now on silent. What happens meanwhile is never sent by itself."""
+    """Return the disabled webhook. Events that happen meanwhile are never sent automatically."""
     shown = "".join(char if char.isprintable() else " " for char in why)[:_LONGEST_REASON]
     return structs.replace(webhook, is_active=False, disabled_at=now, disabled_why=shown, updated_at=now)
 
 
 def enabled(webhook: Webhook, *, since: int, now: int) -> Webhook:
-    """The webhook, told of what comes after this seq."""
+    """Return the enabled webhook, which receives events after this seq."""
     return structs.replace(webhook, is_active=True, disabled_at=None, disabled_why=None, since=since, updated_at=now)
 
 
 def about(webhook: Webhook, **more: object) -> dict[str, object]:
-    """What an event tells of a webhook: neither its secrets nor its path."""
+    """Return the event payload about a webhook, which contains neither its secrets nor its URL path."""
     return {"webhook": webhook.id, **more}
 
 
 def changed_fields(before: Webhook, after: Webhook) -> Sequence[str]:
+    """Return the names of the fields that differ."""
     names = ("url", "events", "description")
     return [name for name in names if getattr(before, name) != getattr(after, name)]

@@ -1,4 +1,4 @@
-"""The sender: a message to an address that was checked, and what came back. The contract is `Sender`."""
+"""The HTTP sender of webhook messages, which implements `WebhookSender`, and the handler of delivery tasks."""
 
 import asyncio
 import random
@@ -23,22 +23,20 @@ if TYPE_CHECKING:
     from ade.webhooks.delivery import WebhookSender
 
 
-# Names become addresses, once for each message, on threads that nobody waits for at the end.
-
-
 Resolve = Callable[[str], Awaitable[Sequence[str]]]
-MOST_AT_ONCE = 16  # names whose servers do not answer hold up others only beyond this many
+MOST_AT_ONCE = 16  # concurrent lookups; a hanging lookup delays others only beyond this number
 
 
 class DnsResolver:
-    """Asks the system. Its threads are daemons: one that is stuck in there neither stops a worker from ending nor takes
-    a place from other work."""
+    """Resolves names with the system resolver, in daemon threads: a lookup that hangs neither delays the shutdown of a
+    worker nor occupies a thread of its pool.
+    """
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def __call__(self, name: str) -> Sequence[str]:
-        """The addresses of a name, in the order to try them. Raises ServerUnreachable."""
+        """Return the addresses of a name, in the order to try them. Raises ServerUnreachable."""
         async with self._places:
             return await _resolved(name)
 
@@ -48,7 +46,7 @@ async def _resolved(name: str) -> Sequence[str]:
     found: asyncio.Future[Sequence[str]] = loop.create_future()
 
     def settle(addresses: Sequence[str], error: Exception | None) -> None:
-        if not found.done():  # nobody waits any more
+        if not found.done():  # the caller was cancelled
             found.set_exception(error) if error else found.set_result(addresses)
 
     def ask() -> None:
@@ -60,7 +58,7 @@ async def _resolved(name: str) -> Sequence[str]:
             error = ServerUnreachable(f"no connection to {name} ({why(failed)})")
         try:
             loop.call_soon_threadsafe(settle, addresses, error)
-        except RuntimeError:  # the loop has ended meanwhile
+        except RuntimeError:  # the event loop was closed in the meantime
             return
 
     threading.Thread(target=ask, name="ade-resolve", daemon=True).start()
@@ -69,11 +67,11 @@ async def _resolved(name: str) -> Sequence[str]:
 
 TOTAL_S, CONNECT_S = 20.0, 10.0
 HEAD_BYTES = 16_000
-_MOST_ADDRESSES = 4  # tried, of those a name leads to
+_MOST_ADDRESSES = 4  # addresses tried per name
 
 
 class HttpSender:
-    """Sends one message over one connection, which is then closed. Belongs to one event loop."""
+    """Sends each message over its own connection. Bound to one event loop."""
 
     def __init__(
         self,
@@ -118,7 +116,7 @@ class HttpSender:
             connection.cut()
 
     async def _connected(self, target: WebhookUrl, reach: NetworkPolicy) -> ByteConnection:
-        """To the first of the addresses that lets us in. No other resolution follows, so no other answer can matter."""
+        """Connect to the first address that accepts. No second name resolution can return other addresses."""
         try:
             async with asyncio.timeout(self._connect_s) as limit:
                 addresses = await self._checked(target.host, reach)
@@ -143,7 +141,7 @@ class HttpSender:
         raise ServerUnreachable(f"no connection to {name} within {self._connect_s:g} seconds")
 
     async def _checked(self, host: str, reach: NetworkPolicy) -> Sequence[Address]:
-        """Those of a host's addresses that may be reached. Raises AddressRefused when none of them may."""
+        """Return the permitted addresses of a host. Raises AddressRefused if none is permitted."""
         found: list[Address] = []
         refused: AddressRefused | None = None
         for text in await self._addresses_of(host):
@@ -166,12 +164,12 @@ class HttpSender:
 
     async def _context(self) -> ssl.SSLContext:
         if self._tls is None:
-            self._tls = await asyncio.to_thread(ssl.create_default_context)  # reads all the roots of the machine
+            self._tls = await asyncio.to_thread(ssl.create_default_context)  # loads all root certificates
         return self._tls
 
 
 class _ResponseState:
-    """What has come so far: once there is a status, whatever happens afterwards does not change it."""
+    """The response so far. Once there is a status, later errors do not change it."""
 
     def __init__(self) -> None:
         self.status: int | None = None
@@ -190,17 +188,17 @@ class _ResponseState:
 
 
 def _share(end: float | None, others: int) -> float | None:
-    """Of the time that is left, what one address gets: one that swallows everything must not use up all of it."""
+    """Return the share of the remaining time for one address: one that never responds must not use it all."""
     if end is None:
         return None
     return (end - asyncio.get_running_loop().time()) / (others + 1)
 
 
-# Deliver the messages of webhooks: loaded with the first message, because most workers have none.
+# This module is loaded with the first message, because most workers have no webhooks.
 
 
 class Deliverer:
-    """Keeps one sender for each opening of the store: an app can be opened again, on another event loop."""
+    """Handles delivery tasks with one sender per open store: an app can be reopened on another event loop."""
 
     def __init__(self, app: "Ade") -> None:
         self._app = app

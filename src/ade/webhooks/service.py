@@ -1,8 +1,8 @@
-"""Webhooks in the store: made, changed and removed as a whole, each time with an event in the same write.
+"""Create, change, rotate, and remove webhooks in the store, each with an event in the same write.
 
-Whoever calls has checked the permission (ADMINISTER: a webhook carries facts out of the house). Records hold secrets in
-plain text, because messages are signed with them: front ends show `Webhook` without `secrets`, and a secret only to
-whoever has just made it.
+The caller has checked the permission (ADMINISTER: a webhook sends data out of the system). Records contain secrets in
+plaintext, because messages are signed with them. Front ends show a `Webhook` without `secrets`, and a secret only to
+the caller that has just created it.
 """
 
 import os
@@ -42,37 +42,34 @@ from ade.webhooks.model import (
 )
 from ade.webhooks.signatures import SECRET_BYTES, secret_of
 
-# Where webhooks, how they fare, and their deliveries are kept.
-
-
 WEBHOOKS = Repository(KIND, Webhook)
 HEALTH = Repository("webhook_health", WebhookHealth)
 
 
 def deliveries_of(webhook_id: str) -> Repository[Delivery]:
-    """A kind of their own for each webhook, so that nobody reads those of all when he wants those of one."""
+    """Return the delivery repository of one webhook: separate, so that listing one does not read all."""
     return Repository(f"webhook_delivery.{webhook_id}", Delivery, lambda delivery: delivery.kept_until)
 
 
 def quiet(write: DocumentWrite) -> DocumentWrite:
-    """For what changes with every message: nobody's rules depend on it."""
+    """Mark a write that happens with every message and that no cached rules depend on."""
     return structs.replace(write, is_quiet=True)
 
 
 class WebhookChanges(Struct, frozen=True, kw_only=True):
-    """What shall be different; None leaves it as it is."""
+    """The fields to change; None leaves a field unchanged."""
 
     url: str | None = None
     events: tuple[str, ...] | None = None
     description: str | None = None
     is_active: bool | None = None
-    why: str = ""  # it is switched off
+    why: str = ""  # reason for disabling it
 
 
 class _WebhookDecision(NamedTuple):
     after: Webhook
     events: list[Event]
-    more: Sequence[DocumentWrite] = ()  # to be written together with it
+    more: Sequence[DocumentWrite] = ()  # written in the same transaction
 
 
 async def create(
@@ -85,7 +82,7 @@ async def create(
     secret: str | None = None,
     reach: NetworkPolicy = PUBLIC,
 ) -> Webhook:
-    """A new webhook, told of all that happens from now on. Its secret is made here unless one is brought along.
+    """Create a webhook that receives events from now on. A secret is generated unless one is given.
 
     Raises InvalidWebhook.
     """
@@ -120,11 +117,11 @@ async def change(
     seen: int | None = None,
     reach: NetworkPolicy = PUBLIC,
 ) -> Webhook:
-    """Say anew where it is, what it wants, and whether it is told at all. `seen` is the version this was decided on;
-    None: whichever there is.
+    """Change the URL, the events, the description, or whether the webhook is active. `seen` is the version that the
+    change is based on; None accepts any version.
 
-    Messages on their way go to the new URL. One that is switched on again is told of what happens from now on, as if
-    nothing had failed. Raises UnknownWebhook, InvalidWebhook and StaleWrite.
+    Messages that are being sent go to the new URL. A webhook that is enabled again receives events from now on, and its
+    failure count is reset. Raises UnknownWebhook, InvalidWebhook, and StaleWrite.
     """
     check_known(changes.events or ())
     since = await stores.events.last_seq() if changes.is_active else 0
@@ -148,7 +145,7 @@ async def change(
 def _rewrite(
     before: Webhook, changes: WebhookChanges, now: int, actor: str | None, reach: NetworkPolicy
 ) -> tuple[Webhook, list[Event]]:
-    """What is said of it otherwise, and the event that tells of that; the same and none if nothing is different."""
+    """Return the changed webhook and its event; the unchanged webhook and no event if nothing differs."""
     events = before.events if changes.events is None else tuple(dict.fromkeys(changes.events))
     url = before.url if changes.url is None else changes.url
     description = before.description if changes.description is None else changes.description
@@ -169,7 +166,7 @@ async def rotate(
     secret: str | None = None,
     overlap_ms: int = USUAL_OVERLAP_MS,
 ) -> Webhook:
-    """Give it a new secret, which is the first of its `secrets`. Raises UnknownWebhook and InvalidWebhook."""
+    """Give the webhook a new secret, the first of its `secrets`. Raises UnknownWebhook and InvalidWebhook."""
     value = secret or _new_secret()
 
     def decide(before: Webhook, now: int) -> _WebhookDecision:
@@ -181,17 +178,17 @@ async def rotate(
 
 
 async def disable(stores: Stores, webhook_id: str, why: str, *, actor: str | None) -> Webhook:
-    """Send it nothing more, not even what is on its way; again it changes nothing. Raises UnknownWebhook."""
+    """Stop sending to a webhook, including retries. Idempotent. Raises UnknownWebhook."""
     return await change(stores, webhook_id, WebhookChanges(is_active=False, why=why), actor=actor)
 
 
 async def enable(stores: Stores, webhook_id: str, *, actor: str | None, reach: NetworkPolicy = PUBLIC) -> Webhook:
-    """Tell it again of what happens from now on, as if nothing had failed. Raises UnknownWebhook, InvalidWebhook."""
+    """Send events from now on, and reset the failure count. Raises UnknownWebhook and InvalidWebhook."""
     return await change(stores, webhook_id, WebhookChanges(is_active=True), actor=actor, reach=reach)
 
 
 async def remove(stores: Stores, webhook_id: str, *, actor: str | None) -> None:
-    """Forget it with all its deliveries; what is on its way is not sent. Raises UnknownWebhook."""
+    """Remove a webhook and its deliveries; pending messages are not sent. Raises UnknownWebhook."""
 
     async def step() -> None:
         kept = await find(stores, webhook_id)
@@ -205,7 +202,7 @@ async def remove(stores: Stores, webhook_id: str, *, actor: str | None) -> None:
 
 
 async def send_test(stores: Stores, webhook_id: str, *, actor: str | None) -> Webhook:
-    """Let it be told of an event that means nothing else. Raises UnknownWebhook; InvalidWebhook for a disabled one."""
+    """Record a test event for a webhook. Raises UnknownWebhook, and InvalidWebhook if it is disabled."""
     webhook = (await find(stores, webhook_id)).record
     if not webhook.is_active:
         raise InvalidWebhook("the webhook is disabled, so nothing can be sent to it; enable it first")
@@ -215,7 +212,7 @@ async def send_test(stores: Stores, webhook_id: str, *, actor: str | None) -> We
 
 
 async def find(stores: Stores, webhook_id: str) -> StoredRecord[Webhook]:
-    """The webhook and its version, for whoever shows or changes it. Raises UnknownWebhook."""
+    """Return the webhook and its version. Raises UnknownWebhook."""
     kept = await WEBHOOKS.get(stores, webhook_id)
     if kept is None:
         raise UnknownWebhook(f"no webhook {webhook_id[:60]!r} exists; the list of webhooks shows those that do")
@@ -223,12 +220,12 @@ async def find(stores: Stores, webhook_id: str) -> StoredRecord[Webhook]:
 
 
 async def list_webhooks(stores: Stores) -> list[Webhook]:
-    """All of them, the oldest first."""
+    """Return all webhooks, oldest first."""
     return [kept.record for kept in (await WEBHOOKS.all(stores)).values()]
 
 
 async def list_health(stores: Stores) -> dict[str, WebhookHealth]:
-    """How each fares that was sent something, by id."""
+    """Return the health of each webhook that has received messages, by ID."""
     return {webhook_id: kept.record for webhook_id, kept in (await HEALTH.all(stores)).items()}
 
 
@@ -239,7 +236,7 @@ async def _rewritten(
     *,
     seen: int | None = None,
 ) -> Webhook:
-    """Read, decide and write, again whenever somebody else was faster; not where the caller names what he saw."""
+    """Read, decide, and write. Retries after a concurrent change, unless the caller named the version it saw."""
 
     async def step() -> Webhook:
         kept = await find(stores, webhook_id)
@@ -260,10 +257,8 @@ def _new_secret() -> str:
     return secret_of(os.urandom(SECRET_BYTES))
 
 
-# What webhooks may reach, as the settings have it.
-
-
 def reach_of(webhooks: WebhookSettings) -> NetworkPolicy:
+    """Return the network policy from the settings."""
     return NetworkPolicy(
         allow_http=webhooks.allow_http,
         ports=frozenset(webhooks.allowed_ports),

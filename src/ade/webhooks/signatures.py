@@ -1,6 +1,6 @@
-"""Signatures by the rules of Standard Webhooks (version 1.0.0, symmetric): HMAC-SHA256 over `id.timestamp.body`.
+"""Message signatures by Standard Webhooks (version 1.0.0, symmetric): HMAC-SHA256 over `id.timestamp.body`.
 
-While a secret is being replaced, a message is signed with the old and the new one, and either is good.
+During a secret rotation, a message is signed with the old and the new secret, and either signature is valid.
 """
 
 import binascii
@@ -14,24 +14,24 @@ from ade.errors import InvalidSignature, InvalidWebhook
 
 ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
 SECRET_PREFIX = "whsec_"
-SECRET_BYTES = 32  # of a new one
+SECRET_BYTES = 32  # of a new secret
 TOLERANCE_S = 300
 _FEWEST_BYTES, _MOST_BYTES = 24, 64
 _VERSION = "v1"
-_MOST_SIGNATURES = 20  # looked at in one header
-_MESSAGE_ID = re.compile(r"[A-Za-z0-9_-]{1,200}")  # no full stop: it parts what is signed
+_MOST_SIGNATURES = 20  # checked per header
+_MESSAGE_ID = re.compile(r"[A-Za-z0-9_-]{1,200}")  # no period, because it separates the signed parts
 _SECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
 
 
 def secret_of(entropy: bytes) -> str:
-    """A secret as it is shown, from random bytes. Raises InvalidWebhook for too few or too many."""
+    """Encode random bytes as a secret. Raises InvalidWebhook for too few or too many bytes."""
     secret = SECRET_PREFIX + b64encode(entropy).decode()
     key_of(secret)
     return secret
 
 
 def key_of(secret: str) -> bytes:
-    """What is signed with. Raises InvalidWebhook, without the secret in its sentence."""
+    """Decode the signing key of a secret. Raises InvalidWebhook; its message does not contain the secret."""
     try:
         key = b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError):
@@ -45,7 +45,7 @@ def key_of(secret: str) -> bytes:
 
 
 def signed_headers(message_id: str, at_s: int, body: bytes, secrets: Sequence[str]) -> dict[str, str]:
-    """The three headers of a message that is sent at this moment (seconds). One signature for each secret, in order."""
+    """Return the three headers of a message sent at `at_s` (seconds), with one signature per secret, in order."""
     if not _MESSAGE_ID.fullmatch(message_id):
         raise ValueError(f"{message_id[:60]!r} cannot be a message's id")
     if not secrets:
@@ -57,9 +57,9 @@ def signed_headers(message_id: str, at_s: int, body: bytes, secrets: Sequence[st
 def verify(
     headers: Mapping[str, str], body: bytes, secrets: Sequence[str], *, now_s: int, tolerance_s: int = TOLERANCE_S
 ) -> str:
-    """The id of a message whose signature holds, for whoever receives one. Raises InvalidSignature.
+    """Verify a received message and return its ID. Raises InvalidSignature.
 
-    The body is that of the request, byte by byte. One message may come more than once: know it by its id.
+    `body` is the request body, byte by byte. A message can arrive more than once: deduplicate by its ID.
     """
     given = {name.lower(): value for name, value in headers.items()}
     message_id, at, signature = (given.get(name, "") for name in (ID, TIMESTAMP, SIGNATURE))
@@ -70,14 +70,14 @@ def verify(
         raise InvalidSignature(f"the message was sent more than {tolerance_s} seconds ago, or the clocks do not agree")
     claimed = _claimed(signature)
     expected = [_digest(message_id, at_s, body, secret) for secret in secrets]
-    # All are compared: how long it takes must not tell which one it was.
+    # Compare all pairs, so that the duration does not reveal which one matched.
     if sum(hmac.compare_digest(one, other) for one in claimed for other in expected) == 0:
         raise InvalidSignature("no signature of the message was made with a known secret")
     return message_id
 
 
 def _claimed(header: str) -> list[bytes]:
-    """The signatures that we know how to check; a sender may add others."""
+    """Return the signatures in a supported version. A sender can add others."""
     found = []
     for part in header.split(" ")[:_MOST_SIGNATURES]:
         version, _, encoded = part.partition(",")

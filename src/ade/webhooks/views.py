@@ -1,4 +1,4 @@
-"""Webhooks as people see them: never their secrets, and their addresses only for who may change them."""
+"""Webhooks as shown to users: without secrets, and with URLs only for callers that can change them."""
 
 from collections.abc import Sequence
 
@@ -43,14 +43,14 @@ class WebhookWithSecret(WebhookView, frozen=True, kw_only=True):
 
 
 async def view_webhook(stores: Stores, webhook_id: str, *, with_url: bool) -> WebhookView:
-    """Raises UnknownWebhook."""
+    """Return one webhook. Raises UnknownWebhook."""
     kept = await find(stores, webhook_id)
     health = await HEALTH.get(stores, webhook_id)
     return _view(stores, kept, WebhookHealth() if health is None else health.record, with_url=with_url)
 
 
 async def view_webhooks(stores: Stores, *, with_urls: bool) -> list[WebhookView]:
-    """All of them, the oldest first."""
+    """Return all webhooks, oldest first."""
     kept, known = await WEBHOOKS.all(stores), await list_health(stores)
     return [_view(stores, one, known.get(each, WebhookHealth()), with_url=with_urls) for each, one in kept.items()]
 
