@@ -177,9 +177,9 @@ def _heeds_tag(route: Route) -> bool:
 
 def _parameters(form: type[Struct], names: Names, loaded: Names) -> Iterator[Parameter]:
     loaded.add((form.__module__, form.__name__))
-    wakeups = get_type_hints(form)
+    hints = get_type_hints(form)
     for field in structs.fields(form):
-        name, kind = field.name, wakeups[field.name]
+        name, kind = field.name, hints[field.name]
         default = field.default if field.default_factory is NODEFAULT else field.default_factory()
         if default is NODEFAULT:
             yield Parameter(name, f"{name}: {text_of(kind, names)}", f"{name}={name}")

@@ -17,12 +17,12 @@ from ade.stores import ports, resource_ports
 from tests.architecture.repository import ROOT, SOURCE, shown
 
 MOST_MODULES, MOST_FILES = 380, 540
-MOST_LINES = 72_400  # goal: 68,000
+MOST_LINES = 73_000  # goal: 68,000
 SHORTEST_MODULE, LONGEST_MODULE, LONGEST_FUNCTION = 40, 500, 60
 MOST_IN_A_DIRECTORY = 30
 MOST_WITH_ONE_USER = 20
 MOST_GERUNDS = 10
-MOST_WITHOUT_DOCSTRING = 454  # goal: 0
+MOST_WITHOUT_DOCSTRING = 77  # goal: 0
 MOST_INNER_IMPORTS = 126  # goal: 60
 MOST_PORT_METHODS = 94  # why not 60: decision 0021
 SOURCE_SUFFIXES = {".py", ".sql", ".lua", ".toml", ".html", ".css", ".js"}

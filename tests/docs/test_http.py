@@ -59,9 +59,11 @@ def test_a_line_with_curl_names_parameters_that_the_route_has(operation: str) ->
 
 
 def test_what_is_said_beside_a_field_is_its_meaning() -> None:
-    assert comments_of(Claim)["wait"] == "seconds, if nothing is there"
+    assert comments_of(Claim)["wait"] == "seconds to wait if there is no task"
     assert comments_of(UpgradeLock)["wait"] == "seconds"  # said beside the type it has
-    assert comments_of(UpgradeLock)["resource"] == "needed where several are locked"  # of the form it is made from
+    assert (
+        comments_of(UpgradeLock)["resource"] == "required if several resources are locked"
+    )  # of the form it is made from
     assert "worker" not in comments_of(Claim)
 
 

@@ -127,7 +127,7 @@ class CallerCache:
 
     def _fresh(self, place: str) -> _CachedCaller | None:
         known = self._known.get(place)
-        if known is None or known.wakeups != self._hints() or time.monotonic() - known.read_at >= _OLDEST_S:
+        if known is None or known.wakeups != self._generation() or time.monotonic() - known.read_at >= _OLDEST_S:
             return None
         caller, now = known.caller, self._stores.clock.now()
         if caller is not None and caller.token is not None and not caller.token.is_good(now):
@@ -140,7 +140,7 @@ class CallerCache:
         if self._unfollow is None:  # subscribe on first use
             self._unfollow = self._stores.wakeups.follow(RULES, self._known.clear)
         # Taken before the read, so that a concurrent change invalidates the entry.
-        wakeups, at = self._hints(), time.monotonic()
+        wakeups, at = self._generation(), time.monotonic()
         found = _CachedCaller(await _looked_up(self._stores, credentials), at, wakeups)
         self._known.pop(place, None)
         while len(self._known) >= _MOST:
@@ -148,7 +148,7 @@ class CallerCache:
         self._known[place] = found
         return found
 
-    def _hints(self) -> int:
+    def _generation(self) -> int:
         """Read each time: it grows when a wake-up arrives, not when this loop processes it."""
         return self._stores.wakeups.generation(RULES)
 

@@ -173,7 +173,7 @@ class EventFeed:
             return FeedEntry(event, encode)
 
         self._options = options = options or FeedOptions()
-        self._hints = wakeups
+        self._wakeups = wakeups
         self._hub = SubscriptionHub(options, clock.steady)
         self._reader = LogFollower(events, self._hub, clock, kept_since, options, entry)
         self._pages = CatchUpReader(events, self._hub, kept_since, options, entry)
@@ -251,7 +251,7 @@ class EventFeed:
     async def _follow(self) -> None:
         with ExitStack() as stack:
             for topic in _TOPICS:
-                stack.callback(self._hints.follow(topic, self._rung.set))
+                stack.callback(self._wakeups.follow(topic, self._rung.set))
             while True:
                 self._rung.clear()
                 await self.step()

@@ -166,7 +166,7 @@ class ListLocks(Form):
 
     namespace: Namespace | None = None
     owner: LockName | None = None
-    resource: LockName | None = None  # needs its namespace, or the usual one is meant
+    resource: LockName | None = None  # needs its namespace; the default namespace otherwise
     kind: LockName | None = None  # the part of a resource's name before the colon
     cursor: str | None = None
     limit: PageSize = 50
@@ -184,13 +184,13 @@ class AcquireLocks(Form):
     """
 
     locks: Annotated[list[LockName | LockSpec], Meta(min_length=1, max_length=MAX_LOCK_SPECS)]
-    id: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{16,100}$")] | None = None  # random; asking again changes nothing
-    owner: Annotated[LockName, Meta(min_length=1)] | None = None  # one program of several that share an account
+    id: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{16,100}$")] | None = None  # random; makes the request idempotent
+    owner: Annotated[LockName, Meta(min_length=1)] | None = None  # one of several programs that share an account
     # Groups requests of one program, so that deadlocks are detected.
     scope: Annotated[LockName, Meta(min_length=1)] | None = None
     namespace: Namespace = DEFAULT_NAMESPACE
     priority: Annotated[int, Meta(ge=0, le=9)] = DEFAULT_PRIORITY
-    ttl: Annotated[float, described(minimum=1, maximum=3_600)] | None = None  # seconds; otherwise as the settings say
+    ttl: Annotated[float, described(minimum=1, maximum=3_600)] | None = None  # seconds; default: from the settings
     purpose: Annotated[str, described(minLength=1, maxLength=500)] | None = None
     wait: Wait | None = None
     stay: bool = False
@@ -215,7 +215,7 @@ class OneLock(Form):
 
 
 class DowngradeLock(OneLock):
-    resource: str | None = None  # needed where several are locked
+    resource: str | None = None  # required if several resources are locked
 
 
 class UpgradeLock(DowngradeLock):

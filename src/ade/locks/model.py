@@ -115,18 +115,18 @@ class LockItem(Struct, frozen=True, omit_defaults=True):
 class LockRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Granted as a whole or not at all. Times are milliseconds, over HTTP text; leases go by the store's own clock."""
 
-    id: str  # the grant id: random, and known to its holder alone
+    id: str  # the grant ID: random, and known only to its owner
     namespace: str = DEFAULT_NAMESPACE
     owner: str  # the agent or program
-    scope: str  # what holds and waits in one go, such as a run: two of one owner do not wait for each other
-    items: tuple[LockItem, ...]  # by the name of the resource
+    scope: str  # the unit that holds and waits, such as a run; only cycles between scopes are deadlocks
+    items: tuple[LockItem, ...]  # sorted by resource name
     priority: int = DEFAULT_PRIORITY
     purpose: str | None = None
     task_id: str | None = None
-    upgrades: str | None = None  # the id of the grant whose share shall become exclusive
+    upgrades: str | None = None  # the ID of the grant whose shared lock should become exclusive
     unattended: bool = False  # no client polls for it; its task is requeued when the request is granted
     state: LockState = LockState.WAITING
-    seq: int = 0  # age, given by the book
+    seq: int = 0  # age, assigned by the lock table
     rank: float = 0.0  # the position in the wait queue, lowest first
     ttl_ms: int = 30_000
     lease_until: int = 0

@@ -25,9 +25,9 @@ class LockStanding(Struct, frozen=True, kw_only=True):
     mode: LockMode
     granted: bool
     priority: int
-    since: int  # granted, or asked for, at this moment
+    since: int  # when it was granted or, if waiting, requested
     token: int | None = None
-    expires_in_ms: int = 0  # unless it is renewed; below 0: dead, and nobody has looked yet
+    expires_in_ms: int = 0  # unless renewed; negative: expired, but not removed yet
     heartbeats: int = 0
     purpose: str | None = None
     task_id: str | None = None
@@ -49,14 +49,14 @@ class RequestView(Struct, frozen=True, kw_only=True):
     namespace: str
     owner: str
     state: LockState
-    items: tuple[LockItem, ...]  # with their tokens once it is granted
+    items: tuple[LockItem, ...]  # with their tokens once granted
     priority: int
     ttl_ms: int
-    expires_in_ms: int  # unless it is renewed: the lock, or the place in line
+    expires_in_ms: int  # unless renewed: the lock, or the position in the wait queue
     asked_at: int
     purpose: str | None = None
     granted_at: int | None = None
-    position: int | None = None  # in line; 1 is the next
+    position: int | None = None  # in the wait queue; 1 is next
 
 
 class LockGraph(Struct, frozen=True, kw_only=True):
@@ -169,12 +169,12 @@ class LocksRenewed(Struct, frozen=True, kw_only=True):
 
     renewed: list[RequestView]
     lost: list[str] = []
-    gave_way: list[str] = []  # of those: they waited in a ring
+    gave_way: list[str] = []  # a subset of lost: deadlock victims
 
 
 class LocksReleased(Struct, frozen=True, kw_only=True):
     released: list[str]
-    lost: list[str] = []  # they were gone already
+    lost: list[str] = []  # already gone before
 
 
 class ForceReleased(Struct, frozen=True, kw_only=True):

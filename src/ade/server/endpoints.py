@@ -274,8 +274,8 @@ def _made(plan: CodecPlan, given: Any, *, is_strict: bool) -> Any:
 
 def _lists_of(plan: CodecPlan) -> frozenset[str]:
     """The names of parameters that accept several values, repeated or separated by commas."""
-    wakeups = {field.name: field.type for field in msgspec.structs.fields(plan.wire)}
-    return frozenset(name for name, kind in wakeups.items() if _is_list(kind))
+    kinds = {field.name: field.type for field in msgspec.structs.fields(plan.wire)}
+    return frozenset(name for name, kind in kinds.items() if _is_list(kind))
 
 
 def _is_list(kind: Any) -> bool:

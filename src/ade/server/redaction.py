@@ -54,13 +54,13 @@ def _seen_record(record: Struct) -> Struct:
 @cache
 def redaction_plan_of(kind: type[Struct]) -> RedactionPlan:
     """Return the plan of a type. Raises TypeError for a hidden field without a default."""
-    wakeups, hidden = get_type_hints(kind), private_fields_of(kind)
+    hints, hidden = get_type_hints(kind), private_fields_of(kind)
     fields = structs.fields(kind)
     others = [field.name for field in fields if field.name not in hidden]
     return RedactionPlan(
         hidden={field.name: _default(kind, field) for field in fields if field.name in hidden},
-        deep=tuple(name for name in others if _is_deep(wakeups[name], kind)),
-        lists=tuple(name for name in others if get_origin(wakeups[name]) is Sequence),  # decoding yields lists
+        deep=tuple(name for name in others if _is_deep(hints[name], kind)),
+        lists=tuple(name for name in others if get_origin(hints[name]) is Sequence),  # decoding yields lists
     )
 
 

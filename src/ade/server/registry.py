@@ -127,15 +127,15 @@ def _path_arguments(function: OperationFunction) -> tuple[str, ...]:
 def shape_of(name: str) -> OperationSignature:
     """Return the request and response types of the operation with this name."""
     function = OPERATIONS[name].function
-    wakeups = get_type_hints(function)
-    answer = wakeups["return"]
+    hints = get_type_hints(function)
+    answer = hints["return"]
     is_tagged = get_origin(answer) is VersionedRecord
     if is_tagged:
         [answer] = get_args(answer)
     return OperationSignature(
         path=_path_arguments(function),
-        query=wakeups.get("query"),
-        body=wakeups.get("body"),
+        query=hints.get("query"),
+        body=hints.get("body"),
         answer=None if answer is type(None) else answer,
         is_tagged=is_tagged,
     )

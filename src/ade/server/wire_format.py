@@ -307,13 +307,13 @@ def body_plan_of(form: type[Struct]) -> CodecPlan:
 def _plan(record: Any, is_sent: bool) -> CodecPlan:
     origin = get_origin(record) or record
     given = dict(zip(getattr(origin, "__parameters__", ()), get_args(record), strict=False))
-    wakeups = get_type_hints(origin, include_extras=True)
+    hints = get_type_hints(origin, include_extras=True)
     kept = [field for field in msgspec.structs.fields(origin) if field.name not in private_fields_of(origin)]
-    kept.sort(key=lambda field: not _is_required(field, _filled(wakeups[field.name], given)))  # they are positional
+    kept.sort(key=lambda field: not _is_required(field, _filled(hints[field.name], given)))  # they are positional
     fields: list[CodecField] = []
     wired: list[Any] = []
     for field in kept:
-        kind = _filled(wakeups[field.name], given)
+        kind = _filled(hints[field.name], given)
         way = _way(kind, field.name, is_sent)
         is_required = _is_required(field, kind)
         needs_none = _has_no_default(field) and not is_required

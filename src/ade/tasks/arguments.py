@@ -19,8 +19,6 @@ from msgspec import UNSET, Raw, UnsetType
 from ade.errors import InvalidArguments, InvalidResult, InvalidTask, close_names
 
 # Python values to JSON and back. A value that JSON cannot represent faithfully is rejected, never altered.
-
-
 # Not converted until the types are checked, so that bytes passed for a `str` are rejected before they become text.
 _KEPT = (bytes, bytearray, datetime, date, time, timedelta, UUID, Decimal)
 SCALARS = frozenset({str, int, float, bool, type(None)})
@@ -150,27 +148,27 @@ def read_parameters(function: Callable[..., Any]) -> Parameters:
     """Inspect a function. Raises InvalidTask if its annotations cannot be resolved."""
     name = getattr(function, "__name__", type(function).__name__)
     signature = inspect.signature(function)
-    wakeups = _hints(function, name)
+    hints = _hints(function, name)
     every = list(signature.parameters.values())
-    context = next((item.name for item in every if _is_context(wakeups.get(item.name))), None)
+    context = next((item.name for item in every if _is_context(hints.get(item.name))), None)
     given = [item for item in every if item.name != context]
     named = [item for item in given if item.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)]
     rest = next((item.name for item in given if item.kind is Parameter.VAR_POSITIONAL), None)
     extra = next((item.name for item in given if item.kind is Parameter.VAR_KEYWORD), None)
     return Parameters(
         function_name=name,
-        types={item.name: _type_of(wakeups, item.name) for item in named},
+        types={item.name: _type_of(hints, item.name) for item in named},
         positional=tuple(item.name for item in named if item.kind in _POSITIONAL),
         positional_only=frozenset(item.name for item in named if item.kind is Parameter.POSITIONAL_ONLY),
         required=frozenset(item.name for item in named if item.default is Parameter.empty),
         defaults={item.name: item.default for item in named if item.default is not Parameter.empty},
         rest=rest,
-        rest_type=_type_of(wakeups, rest),
+        rest_type=_type_of(hints, rest),
         extra=extra,
-        extra_type=_type_of(wakeups, extra),
+        extra_type=_type_of(hints, extra),
         context=context,
         context_position=_context_position(every, context),
-        result_type=_type_of(wakeups, "return"),
+        result_type=_type_of(hints, "return"),
         text=name + str(signature.replace(parameters=given)),
     )
 
@@ -185,8 +183,8 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
         ) from None
 
 
-def _type_of(wakeups: Mapping[str, Any], name: str | None) -> Any:
-    annotation = wakeups.get(name, Any) if name is not None else Any
+def _type_of(hints: Mapping[str, Any], name: str | None) -> Any:
+    annotation = hints.get(name, Any) if name is not None else Any
     return Any if annotation in (object, NoReturn, Never) else annotation
 
 

@@ -20,8 +20,8 @@ class WorkersLiveness(StrEnum):
 class WorkerView(Struct, frozen=True, kw_only=True):
     worker: Worker
     liveness: WorkersLiveness
-    silent_ms: int = 0  # since its last sign of life was due
-    stuck_ms: int = 0  # since its consume loop last went round
+    silent_ms: int = 0  # since its last heartbeat was due
+    stuck_ms: int = 0  # since the last round of its claim loop
 
 
 def view(worker: Worker, *, now: int, steady: int) -> WorkerView:

@@ -25,7 +25,7 @@ class RedisAgents:
     def __init__(self, link: RedisClient, timing: Timing, wakeups: RedisWakeups) -> None:
         self._link = link
         self._timing = timing
-        self._hints = wakeups
+        self._wakeups = wakeups
 
     async def register(self, agent: Agent, *, keep: Collection[str] = (), event: Event | None = None) -> Agent:
         fields = [field for field in DESCRIPTION if field not in keep]
@@ -77,7 +77,7 @@ class RedisAgents:
         request = {**self._timing(), "verb": verb, "agent": agent_id, **about}
         is_notified, *answer = await self._link.run("agent", self._partition(agent_id), request)
         if is_notified:
-            self._hints.published(AGENT)
+            self._wakeups.published(AGENT)
         return list(answer)
 
     def _partition(self, agent_id: str) -> int:

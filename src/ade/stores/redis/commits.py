@@ -50,7 +50,7 @@ class RedisCommits:
         self._places = places
         self._timing = timing
         self._crossing = crossing
-        self._hints = wakeups
+        self._wakeups = wakeups
         self._batchers = [self._batcher(partition) for partition in places.all]
 
     def _batcher(self, partition: int) -> Batcher[_PartitionCommit, Verdicts]:
@@ -139,8 +139,8 @@ class RedisCommits:
         except NotConfirmed as error:
             unconfirmed, answer = error, error.answer
         posted, rung, groups = answer
-        if self._hints is not None:
-            self._hints.published(*(topic.decode() for topic in rung))
+        if self._wakeups is not None:
+            self._wakeups.published(*(topic.decode() for topic in rung))
         revived = [
             (change.after, needs)
             for commit in commits

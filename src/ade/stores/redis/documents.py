@@ -25,7 +25,7 @@ class RedisDocuments:
     def __init__(self, link: RedisClient, timing: Timing, wakeups: RedisWakeups) -> None:
         self._link = link
         self._timing = timing
-        self._hints = wakeups
+        self._wakeups = wakeups
 
     async def fetch(self, kind: str, ids: Sequence[str]) -> list[Document | None]:
         if not ids:
@@ -55,7 +55,7 @@ class RedisDocuments:
         if refused:
             raise stale(writes[refused - 1])
         if rings:
-            self._hints.published(RULES)
+            self._wakeups.published(RULES)
         if unconfirmed is not None:
             raise unconfirmed
 

@@ -39,7 +39,7 @@ class RedisInboxes:
     def __init__(self, link: RedisClient, timing: Timing, wakeups: RedisWakeups, clock: Clock) -> None:
         self._link = link
         self._timing = timing
-        self._hints = wakeups
+        self._wakeups = wakeups
         self._clock = clock
 
     async def load(self, inbox_id: str, *, outline: bool = False) -> Inbox:
@@ -70,7 +70,7 @@ class RedisInboxes:
             unconfirmed, refused = error, error.answer
         if refused:
             raise stale(change)
-        self._hints.published(INBOX)
+        self._wakeups.published(INBOX)
         if unconfirmed is not None:
             raise unconfirmed
 

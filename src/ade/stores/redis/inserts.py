@@ -156,7 +156,7 @@ class RedisInserts:
         self._places = places
         self._timing = timing
         self._crossing = crossing
-        self._hints = wakeups
+        self._wakeups = wakeups
         self._usual_depth = usual_depth
         self._batchers = [self._batcher(partition, batched=direct is None) for partition in places.all]
 
@@ -268,8 +268,8 @@ class RedisInserts:
             return False
         request = {**self._timing(), **plain_request(tasks, own)}
         stored = bool(await self._run("add_fast_path", partition, request))
-        if stored and self._hints is not None:
-            self._hints.added()
+        if stored and self._wakeups is not None:
+            self._wakeups.added()
         return stored
 
     async def _send(
@@ -288,8 +288,8 @@ class RedisInserts:
             answers: Any = await self._run("add", partition, request, confirm=self._link.is_strong and not only_try)
         except NotConfirmed as error:
             unconfirmed, answers = error, error.answer
-        if self._hints is not None and not only_try:
-            self._hints.added()
+        if self._wakeups is not None and not only_try:
+            self._wakeups.added()
         told = [await self._answer(partition, call.tasks, each) for call, each in zip(calls, answers, strict=True)]
         return [unconfirmed if unconfirmed and isinstance(each, list) else each for each in told]
 

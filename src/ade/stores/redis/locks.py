@@ -36,7 +36,7 @@ class RedisLocks:
         direct = link.direct if run is None else None
         self._direct = None if direct is None else RedisLocks(link, timing, wakeups, direct.run)
         self._timing = timing
-        self._hints = wakeups
+        self._wakeups = wakeups
         self._reach = ReachablePartitions(link)
 
     async def acquire(
@@ -150,7 +150,7 @@ class RedisLocks:
         return found[: query.limit]
 
     def follow(self, tell: Callable[[LockUpdates | None], None]) -> Callable[[], None]:
-        return self._hints.follow_locks(lambda told: tell(None if told is None else _news(told)))
+        return self._wakeups.follow_locks(lambda told: tell(None if told is None else _news(told)))
 
     async def called(self, limit: int) -> list[LockRequest]:
         """List requests that were granted or aborted while no process waited for them."""
@@ -202,8 +202,8 @@ class RedisLocks:
     def _tell(self, told: bytes | None) -> None:
         """Notify waiters in this process; the script has notified other processes."""
         if told is not None:
-            self._hints.tell_of_locks(told)
-            self._hints.published(LOCK)
+            self._wakeups.tell_of_locks(told)
+            self._wakeups.published(LOCK)
 
     def _partition(self, namespace: str) -> int:
         return partition_of_key(namespace, self._link.partitions)

@@ -30,7 +30,7 @@ class SqliteAgents:
         self._writer = writer
         self._readers = readers
         self._clock = clock
-        self._hints = wakeups
+        self._wakeups = wakeups
         self._renewals = renewals
 
     async def register(self, agent: Agent, *, keep: Collection[str] = (), event: Event | None = None) -> Agent:
@@ -121,7 +121,7 @@ class SqliteAgents:
 
         answer, is_news = await self._writer.call(write)
         if is_news:
-            self._hints.ring(AGENT)
+            self._wakeups.ring(AGENT)
         return answer  # type: ignore[no-any-return]  # the return value of `change`
 
 

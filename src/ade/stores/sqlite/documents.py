@@ -29,7 +29,7 @@ class SqliteDocuments:
         self._writer = writer
         self._readers = readers
         self._clock = clock
-        self._hints = wakeups
+        self._wakeups = wakeups
 
     async def fetch(self, kind: str, ids: Sequence[str]) -> list[Document | None]:
         def read(connection: apsw.Connection) -> list[Document | None]:
@@ -63,7 +63,7 @@ class SqliteDocuments:
             await self._writer.call(change, afterwards=self._ring_for_rules if rings else None)
 
     def _ring_for_rules(self) -> None:
-        self._hints.ring(RULES)
+        self._wakeups.ring(RULES)
 
     async def take_rate(self, key: str, count: int, period_ms: int, *, times: int = 1) -> int:
         taken: RateState | None = None  # by an earlier attempt whose outcome was unknown

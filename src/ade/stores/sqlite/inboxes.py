@@ -42,7 +42,7 @@ class SqliteInboxes:
         self._writer = writer
         self._readers = readers
         self._clock = clock
-        self._hints = wakeups
+        self._wakeups = wakeups
         self._guard = guard
 
     async def load(self, inbox_id: str, *, outline: bool = False) -> Inbox:
@@ -69,7 +69,7 @@ class SqliteInboxes:
             self._guard.before_admission()  # items about running work are accepted even if the disk is nearly full
         token = write_id or os.urandom(8).hex()
         await self._writer.call(lambda connection: _write(connection, change, token, self._clock.now()))
-        self._hints.ring(INBOX)
+        self._wakeups.ring(INBOX)
 
     async def ready(self, consumers: frozenset[str], limit: int) -> list[str]:
         steady = self._clock.steady()

@@ -33,7 +33,7 @@ class SqliteLocks:
         self._writer = writer
         self._readers = readers
         self._clock = clock
-        self._hints = wakeups
+        self._wakeups = wakeups
 
     async def acquire(
         self, request: LockRequest, *, wait_ms: int | None, first_seq: int = 0, limits: LockLimits
@@ -105,7 +105,7 @@ class SqliteLocks:
         return await self._readers.call(lambda connection: list(islice(_found(connection, query), query.limit)))
 
     def follow(self, tell: Callable[[LockUpdates | None], None]) -> Callable[[], None]:
-        return self._hints.follow(LOCK, lambda: tell(None))
+        return self._wakeups.follow(LOCK, lambda: tell(None))
 
     async def called(self, limit: int) -> list[LockRequest]:
         rows = await self._readers.call(lambda c: run(c, "locks.list_granted", limit=limit))
@@ -133,13 +133,13 @@ class SqliteLocks:
         """Apply an operation and write its changes; send a LOCK wake-up if waiters are affected."""
         answer, is_news = await self._writer.call(self._carrying_out(namespace, verb))
         if is_news:
-            self._hints.ring(LOCK)
+            self._wakeups.ring(LOCK)
         return answer  # type: ignore[no-any-return]  # the return value of `verb`
 
     def _do_blocking(self, namespace: str, verb: Callable[[apsw.Connection, LockTable], Answer]) -> Answer:
         answer, is_news = self._writer.call_blocking(self._carrying_out(namespace, verb))
         if is_news:
-            self._hints.ring(LOCK)
+            self._wakeups.ring(LOCK)
         return answer  # type: ignore[no-any-return]  # the return value of `verb`
 
     def _carrying_out(

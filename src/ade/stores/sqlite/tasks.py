@@ -46,7 +46,7 @@ class SqliteTasks(SqliteTaskReader):
         self._writer = writer
         super().__init__(readers)
         self._clock = clock
-        self._hints = wakeups
+        self._wakeups = wakeups
         self._guard = guard
         self._usual_depth = usual_depth  # queue limit of queues without their own
 
@@ -63,7 +63,7 @@ class SqliteTasks(SqliteTaskReader):
         return InsertOperation(tasks, self._clock.now, self._usual_depth, self._ring_for_work)
 
     def _ring_for_work(self) -> None:
-        self._hints.ring(WORK)
+        self._wakeups.ring(WORK)
 
     async def claim(self, request: ClaimRequest) -> list[Task]:
         claimed: list[Task] = await self._writer.do(ClaimOperation(request, self._clock.now, self._clock.steady))

@@ -36,7 +36,7 @@ class Claim(Form, kw_only=True):
     capabilities: Annotated[list[Name], Meta(max_length=100)] | None = None
     count: Annotated[int, Meta(ge=1, le=MOST_CLAIMED)] = 1
     lease_s: LeaseSeconds = 60.0
-    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S)] = 0.0  # seconds, if nothing is there
+    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S)] = 0.0  # seconds to wait if there is no task
     request_id: Annotated[str, Meta(min_length=8, max_length=200)] | None = None
 
 
@@ -44,9 +44,9 @@ class RenewRuns(Form, kw_only=True):
     """A heartbeat, at least three times in each lease; also of a worker that has nothing to do."""
 
     worker: Name
-    runs: Annotated[dict[str, str], Meta(max_length=1_000)] = field(default_factory=dict)  # run ids -> task ids
+    runs: Annotated[dict[str, str], Meta(max_length=1_000)] = field(default_factory=dict)  # run IDs -> task IDs
     lease_s: LeaseSeconds = 60.0
-    draining: bool = False  # it claims no more
+    draining: bool = False  # it no longer claims
 
 
 class OfRun(Form, kw_only=True):
@@ -64,7 +64,7 @@ class RunError(Form, kw_only=True):
     message: Line
     kind: ReportedKind = "raised"
     retryable: bool = True
-    details: dict[str, Any] | None = None  # a traceback, say; up to 16,000 bytes
+    details: dict[str, Any] | None = None  # for instance a traceback; up to 16,000 bytes
 
 
 class FailRun(OfRun, kw_only=True):
@@ -114,7 +114,7 @@ class RunGrant(Struct, frozen=True, kw_only=True):
     run_id: str
     task: Task
     lease_ms: int
-    timeout_ms: int | None = None  # of this run; fail it as `timed_out` then
+    timeout_ms: int | None = None  # of this run; report it as `timed_out` after that
     locks: tuple[LockItem, ...] = ()
 
 
@@ -134,8 +134,8 @@ class RemoteRunsRenewed(Struct, frozen=True, kw_only=True):
     """Runs that are not named here are kept for another lease."""
 
     gone: list[GoneRun]
-    late: list[str]  # they took longer than they may: they are kept no more, fail them as `timed_out`
-    lock_lost: list[str]  # nothing protects any more what they do: fail them; their results are not taken
+    late: list[str]  # exceeded their timeout and are no longer renewed: report them as `timed_out`
+    lock_lost: list[str]  # no longer protected by their locks: report a failure; results are rejected
 
 
 class RunEnd(Struct, frozen=True, kw_only=True):
@@ -144,7 +144,7 @@ class RunEnd(Struct, frozen=True, kw_only=True):
     task_id: str
     run_id: str
     status: Status
-    run_after: int = 0  # when it is tried again, if it is
+    run_after: int = 0  # when it is retried, if it is
 
 
 class RunHold(Struct, frozen=True, kw_only=True):
@@ -209,12 +209,12 @@ class RegisterWorker(Form):
     """A worker must be heard of within `ttl` seconds, again and again, or else it is silent."""
 
     definitions: Annotated[list[NewDefinition], Meta(max_length=500)] = field(default_factory=list)
-    queues: Annotated[list[QueueName], Meta(max_length=100)] = field(default_factory=list)  # none: all
+    queues: Annotated[list[QueueName], Meta(max_length=100)] = field(default_factory=list)  # empty: all
     capabilities: Annotated[list[Capability], Meta(max_length=MOST_CAPABILITIES)] = field(default_factory=list)
     concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 1
-    agent: Annotated[str, Meta(max_length=100)] | None = None  # whose capacity its runs use up
-    hostname: Text | None = None  # otherwise the address it calls from
+    agent: Annotated[str, Meta(max_length=100)] | None = None  # the agent whose capacity its runs use
+    hostname: Text | None = None  # default: the client address
     pid: Annotated[int, Meta(ge=0, le=2**31)] = 0
     version: Text = ""
-    draining: bool = False  # it takes nothing new
+    draining: bool = False  # it claims nothing new
     ttl: Annotated[float, Meta(ge=5, le=3_600)] = 60.0

@@ -248,7 +248,7 @@ async def _check_not_anothers(services: Services, request: RequestContext, names
             )
 
 
-MOST_WORKERS = 1_000  # of one account
+MOST_WORKERS = 1_000  # per account
 
 
 @operation("GET /workers", permission=Permission.READ)
