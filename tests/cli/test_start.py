@@ -106,3 +106,28 @@ def test_a_listing_costs_little_more_than_what_it_is_made_of(tmp_path: Path) -> 
     parts = cpu_seconds(tmp_path, [sys.executable, "-c", CLICK_AND_DATABASE])
 
     assert cpu_seconds(tmp_path, [*ADE, "tasks"]) < 2.3 * parts
+
+
+DEFERRED = """
+import sys
+from ade.cli import defer
+defer("asyncio")
+import asyncio
+assert "asyncio.events" not in sys.modules
+assert not hasattr(asyncio, "nothing_of_this_name")
+assert not hasattr(asyncio, "nothing_of_this_name")
+from asyncio.subprocess import PIPE
+assert asyncio.run(asyncio.sleep(0, "done")) == "done"
+assert asyncio.Event is sys.modules["asyncio"].Event
+print("fine")
+"""
+
+
+@pytest.mark.parametrize("first", ["", "import asyncio.coroutines", "from asyncio import Queue"])
+def test_a_deferred_module_behaves_like_the_module_itself(tmp_path: Path, first: str) -> None:
+    program = DEFERRED if not first else DEFERRED.replace('assert "asyncio.events" not in sys.modules', first)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment(tmp_path), capture_output=True, text=True, check=False
+    )
+
+    assert (done.stdout.strip(), done.stderr) == ("fine", "")

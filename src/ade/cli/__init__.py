@@ -14,11 +14,13 @@ class _DeferredModule(ModuleType):
     """
 
     def __getattr__(self, name: str) -> object:
-        if name.startswith("__"):  # the import system reads these without using the module
+        if name.startswith("__") and name != "__path__":  # the import system reads these without using the module
             raise AttributeError(name)
-        sys.modules.pop(self.__name__, None)
-        self.__dict__.update(import_module(self.__name__).__dict__)
-        return getattr(self, name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        module = import_module(self.__name__)  # another thread might be loading it; this waits
+        self.__dict__.update(module.__dict__)
+        return getattr(module, name)
 
 
 def defer(name: str) -> None:

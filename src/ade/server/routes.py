@@ -25,19 +25,7 @@ from ade.worker.api import runs, workers
 
 # Modules that share a collection must be in order of precedence.
 MODULES = (
-    *(
-        create,
-        tasks,
-        dead_letters,
-        runs,
-        approvals_api,
-        api_rulebook,
-        locks_api,
-        agents_api,
-        workers,
-        queues,
-        queues,
-    ),
+    *(create, tasks, dead_letters, runs, approvals_api, api_rulebook, locks_api, agents_api, workers, queues),
     *(conversations_api, webhooks_api, settings_api, accounts_api, api_sessions, events_api, server_api),
 )
 # Sections of the OpenAPI document, each with the path prefixes of its collections.
