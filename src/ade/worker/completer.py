@@ -26,6 +26,7 @@ class Completer:
         self._trigger = trigger
         self._waiting: deque[Ended] = deque()
         self._lanes: set[asyncio.Task[None]] = set()
+        self._is_closed = False
         self._context = contextvars.copy_context()  # a lane must not inherit the context of a run
         self.released: list[str] = []  # IDs of tasks that were returned to the queue
 
@@ -48,6 +49,7 @@ class Completer:
 
     async def close(self) -> None:
         """Abandon outcomes that are not confirmed yet."""
+        self._is_closed = True
         lanes = list(self._lanes)
         for lane in lanes:
             lane.cancel()
@@ -55,9 +57,11 @@ class Completer:
 
     def _enqueue(self, run: Run, outcome: Outcome) -> None:
         self._waiting.append((run, outcome))
-        if len(self._lanes) < self._most:
+        if len(self._lanes) < self._most and not self._is_closed:
             loop = asyncio.get_running_loop()
-            self._lanes.add(loop.create_task(self._work(), name="ade-finish", context=self._context.copy()))
+            lane = loop.create_task(self._work(), name="ade-finish", context=self._context.copy())
+            self._lanes.add(lane)
+            lane.add_done_callback(self._lanes.discard)  # one that was cancelled before its first step discards nothing
 
     async def _work(self) -> None:
         """Finish waiting outcomes, including those added meanwhile."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ade.stores.ports import DONE, RULES, STOP, WORK
+from ade.stores.sqlite.files import place_of
 from ade.stores.sqlite.wakeups import FileWakeups
 from ade.stores.wakeups import LocalWakeups
 
@@ -178,3 +179,30 @@ async def test_a_wait_that_is_cancelled_leaves_nothing_behind() -> None:
     await asyncio.gather(waiting, return_exceptions=True)
 
     assert wakeups._topics[WORK].waiters == []
+
+
+def test_a_link_to_the_database_has_the_same_wakeups(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link.db").symlink_to(tmp_path / "data" / "ade.db")
+    direct, linked = (
+        place_of(f"sqlite:///{tmp_path / 'data' / 'ade.db'}"),
+        place_of(f"sqlite:///{tmp_path / 'link.db'}"),
+    )
+
+    assert direct is not None
+    assert linked is not None
+    assert direct.wakeups == linked.wakeups
+
+
+async def test_a_removed_file_of_a_topic_is_made_again(tmp_path: Path) -> None:
+    here, there = FileWakeups(tmp_path / "hints"), FileWakeups(tmp_path / "hints")
+    assert there.lag_s(RULES) == 0.0
+    seen = there.generation(RULES)
+    (tmp_path / "hints" / RULES).unlink()
+
+    here.ring(RULES)
+
+    assert (tmp_path / "hints" / RULES).exists()
+    assert there.lag_s(RULES) > 0.0 or there.generation(RULES) > seen
+    here.close()
+    there.close()

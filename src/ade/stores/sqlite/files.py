@@ -49,7 +49,8 @@ class DatabaseFiles:
 
     @property
     def wakeups(self) -> Path:
-        return self.path.with_name(self.path.name + ".hints")
+        path = self.path.resolve()  # processes that open the file through a link notify each other too
+        return path.with_name(path.name + ".hints")
 
     @property
     def wal(self) -> Path:

@@ -31,6 +31,7 @@ class FileWakeups(LocalWakeups):
     def __init__(self, folder: Path, *, is_remote: bool = False) -> None:
         super().__init__()
         self._folder = folder
+        self._pid = os.getpid()
         self._is_remote = is_remote  # inotify does not report changes by other hosts
         self._files = {topic: folder / topic for topic in TOPICS}
         folder.mkdir(exist_ok=True)
@@ -50,7 +51,10 @@ class FileWakeups(LocalWakeups):
         self._wake(topic)
         try:
             os.utime(self._files[topic])
-        except OSError:  # the directory was removed: other processes fall back to their slow poll
+        except OSError:  # the file or the directory was removed
+            with suppress(OSError):
+                self._folder.mkdir(exist_ok=True)
+                self._files[topic].touch()
             self._wake(topic)
 
     def lag_s(self, topic: str) -> float:
@@ -62,9 +66,12 @@ class FileWakeups(LocalWakeups):
         self._watch(topic)
         with self._lock:
             descriptor = self._attended[0] if self._attended else self._descriptor
-            events = b"" if descriptor is None else _read(descriptor)
+            is_forked = os.getpid() != self._pid  # the events are for the process that opened the store
+            events = b""
+            while descriptor is not None and not is_forked and (more := _read(descriptor)):
+                events += more
         self._take(events)
-        if descriptor is None or self._is_watch_lost or self._is_remote:
+        if descriptor is None or is_forked or self._is_watch_lost or self._is_remote:
             return float("inf")
         if time.monotonic() >= self._ring_again_at:
             self._ring_again_at = float("inf")
