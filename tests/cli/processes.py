@@ -2,6 +2,7 @@
 
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -112,6 +113,9 @@ class Terminal:
         return self.process.wait(timeout=PATIENCE_S)
 
     def _read(self) -> bool:
+        if not select.select([self._control], [], [], PATIENCE_S)[0]:
+            self.process.kill()
+            raise AssertionError(f"the command has written nothing for {PATIENCE_S} s, and has not ended: {self.seen}")
         try:
             piece = os.read(self._control, 65_536)
         except OSError:  # the other side is closed
