@@ -1,6 +1,6 @@
 """Every metric, as the code tells it."""
 
-from ade.events.exposition import FAMILIES, MetricFamily
+from ade.events.prometheus import FAMILIES, MetricFamily
 from docs.generators.tables import listed, table
 
 

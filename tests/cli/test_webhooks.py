@@ -6,7 +6,7 @@ import pytest
 
 from ade.stores.ports import Stores
 from ade.webhooks.deliveries import DeliveryResponse, DeliveryTaskArguments
-from ade.webhooks.delivery import deliver
+from ade.webhooks.dispatch import deliver
 from ade.webhooks.service import list_webhooks
 from tests.cli.conftest import Call, with_stores
 from tests.governance.webhooks.conftest import Network

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from msgspec import Raw
 
-from ade.common.rate_limit import RateState, available, next_allowed_ms, possible, take
+from ade.common.gcra import RateState, available, next_allowed_ms, possible, take
 from ade.errors import StaleWrite
 from ade.events.model import Event
 from ade.stores.resource_ports import Document, DocumentWrite

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.common.rate_limit import RateState, available, next_allowed_ms, possible, take
+from ade.common.gcra import RateState, available, next_allowed_ms, possible, take
 from tests.core.tasks import NOW
 
 UNTOUCHED = RateState(0)

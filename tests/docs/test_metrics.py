@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ade.events.exposition import FAMILIES, MetricKind
+from ade.events.prometheus import FAMILIES, MetricKind
 from docs.generate import DOCS
 
 BOARD = json.loads((DOCS / "grafana" / "ade.json").read_text())

@@ -2,10 +2,10 @@
 
 from ade.composition.stores import open_stores
 from ade.tasks.payloads import Payloads
-from ade.webhooks import delivery as webhooks_delivery
+from ade.webhooks import dispatch
 from ade.webhooks import service as webhooks_service
 from ade.webhooks.deliveries import DeliveryTaskArguments
-from ade.webhooks.delivery import deliver
+from ade.webhooks.dispatch import deliver
 from tests.governance.webhooks.conftest import URL, Network
 
 
@@ -15,8 +15,8 @@ async def of_webhooks() -> dict[str, list[set[str]]]:
     webhook = await webhooks_service.create(stores, URL, ["*"], actor="ada")
     order = DeliveryTaskArguments(webhook_id=webhook.id, seq=await stores.events.last_seq())
     await deliver(stores, Network(), order, attempt=1, randomness=0.5)
-    [delivery] = await webhooks_delivery.list_deliveries(stores, webhook.id)
-    await webhooks_delivery.replay(stores, Payloads(stores.blobs), webhook.id, delivery.id, actor="ada")
+    [delivery] = await dispatch.list_deliveries(stores, webhook.id)
+    await dispatch.replay(stores, Payloads(stores.blobs), webhook.id, delivery.id, actor="ada")
     await webhooks_service.change(stores, webhook.id, webhooks_service.WebhookChanges(events=("task.*",)), actor="ada")
     await webhooks_service.rotate(stores, webhook.id, actor="ada")
     await webhooks_service.send_test(stores, webhook.id, actor="ada")

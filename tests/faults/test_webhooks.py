@@ -17,8 +17,8 @@ from ade.settings.sections import RedisSettings
 from ade.stores.ports import Stores
 from ade.tasks.payloads import Payloads
 from ade.webhooks.deliveries import Delivery, DeliveryState
-from ade.webhooks.delivery import list_deliveries, replay
 from ade.webhooks.destinations import NetworkPolicy, networks_of
+from ade.webhooks.dispatch import list_deliveries, replay
 from ade.webhooks.model import Webhook
 from ade.webhooks.service import create, enable, find, list_webhooks, send_test
 from tests.depth import sampled

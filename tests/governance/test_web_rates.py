@@ -9,10 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ade.common.rate_limit import RateState, available, next_allowed_ms, possible, take
+from ade.common.gcra import RateState, available, next_allowed_ms, possible, take
 from ade.errors import StoreUnavailable
-from ade.server.rate_limiter import RateLimiter
-from ade.server.rate_limits import WEB_RATES
+from ade.server.rate_limits import WEB_RATES, RateLimiter
 from ade.server.routing import TrafficClass
 from ade.stores.ports import Stores
 from tests.conformance.backends import BACKENDS

@@ -15,7 +15,7 @@ from ade.accounts.users import UserChanges, change_user
 from ade.common.http.pool import HttpClient
 from ade.composition.app_store import services_on_store
 from ade.server import streams
-from ade.server.rate_limiter import RateLimiter
+from ade.server.rate_limits import RateLimiter
 from ade.server.request import ServerServices
 from ade.stores.ports import DONE, ClaimRequest
 from ade.tasks.model import OutputLine, Task

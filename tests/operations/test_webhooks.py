@@ -16,7 +16,7 @@ from ade.webhooks import api as webhooks_api
 from ade.webhooks import service as webhooks_service
 from ade.webhooks.api import ChangeWebhook, ListDeliveries, ListWebhooks, NewWebhook, RotateSecret
 from ade.webhooks.deliveries import DeliveryResponse, DeliveryState, DeliveryTaskArguments
-from ade.webhooks.delivery import deliver, follow
+from ade.webhooks.dispatch import deliver, follow
 from ade.webhooks.signatures import key_of
 from ade.webhooks.views import WebhookWithSecret
 from tests.governance.meanwhile import meanwhile

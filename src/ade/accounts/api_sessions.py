@@ -22,7 +22,7 @@ from ade.accounts.model import (
 from ade.accounts.sessions import SignInConditions, check_password
 from ade.accounts.users import get_user, take
 from ade.accounts.views import CurrentAccount, EndedSessions, SessionView, SignedIn, view_me, view_session
-from ade.common.rate_limit import read_rate
+from ade.common.gcra import read_rate
 from ade.server.addresses import counted_address
 from ade.server.operations import RequestContext, Services, account_id, acting, check_own, cut
 from ade.server.pagination import Page

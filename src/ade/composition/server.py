@@ -18,8 +18,7 @@ from ade.events.metrics import Metrics
 from ade.server.addresses import base_url, check_bind, hosts_of, read_networks
 from ade.server.asgi import HttpApp
 from ade.server.listener import listen, serving
-from ade.server.rate_limiter import RateLimiter
-from ade.server.rate_limits import read_rates
+from ade.server.rate_limits import RateLimiter, read_rates
 from ade.server.request import ServerServices
 from ade.server.request_body import RequestLimits
 from ade.server.routes import ROUTES

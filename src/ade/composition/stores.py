@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ade.common.rate_limit import read_rate
+from ade.common.gcra import read_rate
 from ade.common.text import without_password
 from ade.errors import InvalidUrl, StoreMissing
 from ade.locks.model import LockLimits

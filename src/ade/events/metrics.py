@@ -12,8 +12,8 @@ from msgspec import Struct
 from ade import VERSION
 from ade.approvals.review_requests import review_of
 from ade.errors import InvalidFilter
-from ade.events.exposition import Labels, Samples, chosen, written
 from ade.events.metrics_collector import HOURS, MINUTES, MOST_GROUPS_EVER, READER, MetricTotals, load, load_totals
+from ade.events.prometheus import Labels, Samples, chosen, written
 from ade.events.rollups import COUNTS, HOUR_MS, MINUTE_MS, MS_BOUNDS, OTHER, Rollup, TaskCounters, quantile
 from ade.locks.model import LockState
 from ade.server.health import Lag

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from ade.common.rate_limit import RateState, next_allowed_ms, possible, take
+from ade.common.gcra import RateState, next_allowed_ms, possible, take
 from ade.errors import InvalidLock, InvalidTask, LockRateLimited, TooManyLocks
 
 # Lock specs: a resource and the mode in which to lock it.

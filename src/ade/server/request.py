@@ -27,7 +27,7 @@ from ade.server.addresses import (
 from ade.server.credentials import Credentials, check_query, cookie_name, read_credentials
 from ade.server.operations import Services
 from ade.server.problems import HttpFault, RequestRefused
-from ade.server.rate_limiter import RateLimiter
+from ade.server.rate_limits import RateLimiter
 from ade.server.request_body import (
     USUAL,
     RequestLimits,

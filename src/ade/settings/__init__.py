@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
-from ade.common.rate_limit import read_rate
+from ade.common.gcra import read_rate
 from ade.errors import AdeError, close_names
 from ade.server.addresses import is_loopback, read_networks
 from ade.settings.sections import (

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 from ade.agents.views import blocking_agents
-from ade.common.rate_limit import RateState, next_allowed_ms
+from ade.common.gcra import RateState, next_allowed_ms
 from ade.errors import UnknownTask
 from ade.locks.model import DEFAULT_NAMESPACE, LockRequest, LockSpec, conflict, place_in_line
 from ade.locks.requests import request_id

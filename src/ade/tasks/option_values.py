@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ade.approvals.model import StartMode
-from ade.common.rate_limit import read_rate
+from ade.common.gcra import read_rate
 from ade.common.trace_context import check_trace
 from ade.errors import InvalidTask
 from ade.failures import Backoff

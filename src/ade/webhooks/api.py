@@ -13,7 +13,7 @@ from ade.server.registry import operation
 from ade.server.request_types import EventPattern, Form, HttpsUrl, Nothing, PageSize, described
 from ade.server.routing import ETagUse
 from ade.tasks.model import Task
-from ade.webhooks import delivery
+from ade.webhooks import dispatch
 from ade.webhooks import service as webhooks_service
 from ade.webhooks.deliveries import Delivery, DeliveryState
 from ade.webhooks.destinations import NetworkPolicy
@@ -142,17 +142,17 @@ async def list_deliveries(
 ) -> Page[Delivery]:
     """What was sent, and how it was answered."""
     of_list, limit = f"deliveries of {webhook_id}", query.limit
-    found = await delivery.list_deliveries(
+    found = await dispatch.list_deliveries(
         services.stores, webhook_id, state=query.state, before=_place(position(of_list, query)), limit=limit + 1
     )
-    last = delivery.place_of(found[limit - 1]) if len(found) > limit else None
+    last = dispatch.place_of(found[limit - 1]) if len(found) > limit else None
     return page(of_list, query, found[:limit], None if last is None else f"{last[0]}.{last[1]}")
 
 
 @operation("GET /webhooks/{webhook_id}/deliveries/{delivery_id}", permission=Permission.OPERATE)
 async def get_delivery(services: Services, request: RequestContext, webhook_id: str, delivery_id: str) -> Delivery:
     """One delivery with its tries."""
-    return (await delivery.find_delivery(services.stores, webhook_id, delivery_id)).record
+    return (await dispatch.find_delivery(services.stores, webhook_id, delivery_id)).record
 
 
 @operation("POST /webhooks/{webhook_id}/deliveries/{delivery_id}/replay", permission=Permission.OPERATE)
@@ -160,7 +160,7 @@ async def replay_delivery(
     services: Services, request: RequestContext, webhook_id: str, delivery_id: str, body: Nothing
 ) -> Task:
     """Send it again. Returns the task that sends it."""
-    return await delivery.replay(services.stores, services.payloads, webhook_id, delivery_id, actor=acting(request))
+    return await dispatch.replay(services.stores, services.payloads, webhook_id, delivery_id, actor=acting(request))
 
 
 def _sees_urls(request: RequestContext) -> bool:
@@ -176,6 +176,6 @@ async def _with_secret(services: Services, request: RequestContext, webhook_id: 
     return WebhookWithSecret(**structs.asdict(await get_webhook(services, request, webhook_id)), secret=secret)
 
 
-def _place(told: int | str | None) -> delivery.Place | None:
+def _place(told: int | str | None) -> dispatch.Place | None:
     found = _PLACE.fullmatch(told) if isinstance(told, str) else None
     return None if found is None else (int(found[1]), int(found[2]))

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from ade.common.http.connection import ByteConnection, ClientRequest, HttpConnection, connect_to, why
 from ade.errors import AddressRefused, ServerUnreachable
 from ade.webhooks.deliveries import READ_BYTES, DeliveryResponse, DeliveryTaskArguments
-from ade.webhooks.delivery import WebhookMessage, deliver, settle
 from ade.webhooks.destinations import Address, NetworkPolicy, WebhookUrl, check_address
+from ade.webhooks.dispatch import WebhookMessage, deliver, settle
 from ade.webhooks.service import reach_of
 
 if TYPE_CHECKING:
     from ade.app.ade import Ade
     from ade.stores.ports import Stores
-    from ade.webhooks.delivery import WebhookSender
+    from ade.webhooks.dispatch import WebhookSender
 
 
 Resolve = Callable[[str], Awaitable[Sequence[str]]]

@@ -88,7 +88,7 @@ async def _follow_webhooks(stores: Stores, payloads: Payloads) -> int:
     """Deliver webhooks; loads the delivery module only if there are any."""
     if not await stores.documents.list_documents(KIND) and not (await stores.events.cursors()).get(CURSOR, 0):
         return 0
-    from ade.webhooks.delivery import follow
+    from ade.webhooks.dispatch import follow
 
     return await follow(stores, payloads)
 

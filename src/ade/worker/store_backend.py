@@ -12,7 +12,7 @@ import msgspec
 
 from ade import VERSION
 from ade.approvals.rollback import load_and_prepare_rollbacks
-from ade.common.rate_limit import RateState, next_allowed_ms
+from ade.common.gcra import RateState, next_allowed_ms
 from ade.errors import AdeError, DiskFull, StaleWrite, StoreReadOnly, StoreUnavailable
 from ade.locks.task_locks import StoreRunLocks
 from ade.logs import Log

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from ade.accounts.model import normal_id, normal_roles
 from ade.agents.model import check_type
-from ade.common.rate_limit import read_rate
+from ade.common.gcra import read_rate
 from ade.errors import AdeError, InvalidTask
 from ade.events.filters import parse_filter
 from ade.locks.model import is_lock_name

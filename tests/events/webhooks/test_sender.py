@@ -16,8 +16,8 @@ from standardwebhooks.webhooks import WebhookVerificationError
 
 from ade.composition.stores import open_stores
 from ade.webhooks.deliveries import READ_BYTES, DeliveryResponse, DeliveryStep, DeliveryTaskArguments
-from ade.webhooks.delivery import WebhookMessage, WebhookSender, deliver
 from ade.webhooks.destinations import PUBLIC, REFUSED, NetworkPolicy, WebhookUrl, check_url, networks_of
+from ade.webhooks.dispatch import WebhookMessage, WebhookSender, deliver
 from ade.webhooks.sender import HEAD_BYTES, DnsResolver, HttpSender
 from ade.webhooks.service import create, rotate
 from tests.net.servers import Server, Visit, answer, serving

@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 from ade.accounts.model import InvalidAccount, normal_id, normal_roles
 from ade.cli.parameters import moment_ms, seconds_of
+from ade.common.gcra import read_rate
 from ade.common.http.pool import origin_of
-from ade.common.rate_limit import read_rate
 from ade.common.text import read_duration, without_password, written_duration
 from ade.common.trace_context import check_trace
 from ade.errors import (
@@ -41,7 +41,7 @@ TASK_ID = "0190a6c4-7c1e-7d9b-8f2a-0123456789ab"
 @target(
     "server.wire_format",
     "common.text",
-    "common.rate_limit",
+    "common.gcra",
     "server.rate_limits",
     "tasks.option_values",
     "cli.parameters",

@@ -9,8 +9,8 @@ from ade.tasks.enqueue import enqueue, fresh_id
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
 from ade.webhooks.deliveries import DeliveryResponse
-from ade.webhooks.delivery import WebhookMessage
 from ade.webhooks.destinations import NetworkPolicy
+from ade.webhooks.dispatch import WebhookMessage
 from ade.webhooks.model import Webhook
 from ade.webhooks.service import create
 

@@ -20,8 +20,8 @@ from ade.webhooks.deliveries import (
     DeliveryStep,
     DeliveryTaskArguments,
 )
-from ade.webhooks.delivery import clear_old, deliver, find_delivery, follow, list_deliveries, replay, settle
 from ade.webhooks.destinations import NetworkPolicy, networks_of
+from ade.webhooks.dispatch import clear_old, deliver, find_delivery, follow, list_deliveries, replay, settle
 from ade.webhooks.model import Webhook
 from ade.webhooks.service import WebhookChanges, change, deliveries_of, disable, find, remove, rotate
 from ade.webhooks.signatures import verify

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
-from ade.common.rate_limit import RateState, available, take
+from ade.common.gcra import RateState, available, take
 from ade.stores.ports import ClaimRequest
 from ade.stores.sqlite.codec import UNREADABLE, detail_of, packed, read_task, read_tasks, remains_of, unpacked
 from ade.stores.sqlite.commits import CommitOperation

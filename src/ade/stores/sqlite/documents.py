@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import apsw
 from msgspec import Raw
 
-from ade.common.rate_limit import RateState, available, next_allowed_ms, possible, take
+from ade.common.gcra import RateState, available, next_allowed_ms, possible, take
 from ade.events.model import Event
 from ade.stores.ports import RULES, Clock, Wakeups
 from ade.stores.resource_ports import Document, DocumentWrite, stale

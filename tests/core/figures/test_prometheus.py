@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as open_parser
 
-from ade.events.exposition import FAMILIES, OPEN, PLAIN, MetricFamily, MetricKind, Samples, chosen, written
+from ade.events.prometheus import FAMILIES, OPEN, PLAIN, MetricFamily, MetricKind, Samples, chosen, written
 from ade.events.rollups import Histogram
 
 LABEL = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
