@@ -29,6 +29,24 @@ def unruly(directory: Path, *command: str, stdin: str = "", limits: ProcessLimit
     return spec_of(directory, sys.executable, str(UNRULY), *command, stdin=stdin, limits=limits)
 
 
+class Printed:
+    """What a program has printed, by stream."""
+
+    def __init__(self) -> None:
+        self._data = {"stdout": b"", "stderr": b""}
+
+    async def __call__(self, stream: str, data: bytes) -> None:
+        self._data[stream] += data
+
+    @property
+    def stdout(self) -> str:
+        return self._data["stdout"].decode()
+
+    @property
+    def stderr(self) -> str:
+        return self._data["stderr"].decode()
+
+
 def is_gone(pid: int) -> bool:
     """Now. One that is dead and not yet reaped counts as gone."""
     return ends_within(pid, 0.0)

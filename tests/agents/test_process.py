@@ -20,7 +20,7 @@ from ade.agents.processes import process_tree
 from ade.agents.processes.process import ExitCause, ProcessResult, ProcessSpec, run_process
 from ade.agents.runs.spec import DirectoryPolicy, ProcessLimits
 from ade.errors import ProgramNotStarted
-from tests.agents.processes import PATIENCE_S, ends_within, is_gone, spec_of, unruly
+from tests.agents.processes import PATIENCE_S, Printed, ends_within, is_gone, spec_of, unruly
 
 MIB = 1024 * 1024
 
@@ -39,8 +39,9 @@ class Going:
 
     def __init__(self, spec: ProcessSpec) -> None:
         self.stop = asyncio.Event()
+        self.printed = Printed()
         self._said: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self.task = asyncio.create_task(run_process(spec, on_line=self._hear, stop=self.stop))
+        self.task = asyncio.create_task(run_process(spec, on_bytes=self._hear, stop=self.stop))
 
     async def said(self) -> dict[str, Any]:
         return await asyncio.wait_for(self._said, PATIENCE_S)
@@ -48,8 +49,10 @@ class Going:
     async def ended(self) -> ProcessResult:
         return await asyncio.wait_for(self.task, PATIENCE_S)
 
-    async def _hear(self, stream: str, line: bytes) -> None:
-        if not self._said.done() and stream == "stdout":
+    async def _hear(self, stream: str, data: bytes) -> None:
+        await self.printed(stream, data)
+        line, end, _ = self.printed.stdout.partition("\n")
+        if end and not self._said.done():
             self._said.set_result(json.loads(line))
 
 
@@ -68,24 +71,12 @@ def limits(**changed: Any) -> ProcessLimits:
 
 
 async def test_the_exit_code_and_both_streams_are_told(tmp_path: Path) -> None:
-    heard: list[tuple[str, bytes]] = []
+    command, printed = "echo one; echo two >&2; printf three; exit 3", Printed()
 
-    async def hear(stream: str, line: bytes) -> None:
-        heard.append((stream, line))
-
-    ended = await run_process(
-        spec_of(tmp_path, "sh", "-c", "echo one; echo two >&2; printf three; exit 3"), on_line=hear
-    )
+    ended = await run_process(spec_of(tmp_path, "sh", "-c", command), on_bytes=printed)
 
     assert (ended.why, ended.exit_code, ended.signal, ended.left) == (ExitCause.EXITED, 3, None, 0)
-    assert [line for stream, line in heard if stream == "stdout"] == [b"one", b"three"]
-    assert [line for stream, line in heard if stream == "stderr"] == [b"two"]
-    assert (ended.stdout.text, ended.stderr.text) == ("one\nthree", "two\n")
-    assert ended.stdout.ends_in_mid_line
-    assert not ended.stderr.ends_in_mid_line
-    assert not ended.cut
-    assert ended.duration_s > 0
-    assert ended.peak_memory > 0
+    assert (printed.stdout, printed.stderr) == ("one\nthree", "two\n")
 
 
 async def test_a_signal_that_ended_the_program_is_told(tmp_path: Path) -> None:
@@ -111,7 +102,7 @@ async def test_a_program_that_heeds_sigterm_has_last_words(tmp_path: Path) -> No
         ended = await run.ended()
 
     assert (ended.why, ended.exit_code) == (ExitCause.STOPPED, 7)
-    assert ended.stdout.text.endswith("bye\n")
+    assert run.printed.stdout.endswith("bye\n")
 
 
 async def test_a_suspended_program_hears_sigterm_too(tmp_path: Path) -> None:
@@ -121,7 +112,6 @@ async def test_a_suspended_program_hears_sigterm_too(tmp_path: Path) -> None:
         ended = await run.ended()
 
     assert ended.why is ExitCause.STOPPED
-    assert ended.duration_s < PATIENCE_S
 
 
 async def test_a_run_that_is_stopped_before_it_began_ends_all_the_same(tmp_path: Path) -> None:
@@ -221,47 +211,18 @@ async def test_what_worker_and_keeper_leave_is_found_later_and_runs_of_the_livin
 
 @pytest.mark.slow
 async def test_a_hundred_megabytes_leave_the_memory_as_it_was(tmp_path: Path) -> None:
-    seen = lines = largest = 0
+    seen = largest = 0
 
     async def count(_stream: str, data: bytes) -> None:
         nonlocal seen, largest
         seen += len(data)
         largest = max(largest, process_tree.resident([os.getpid()]))
 
-    async def count_lines(_stream: str, _line: bytes) -> None:
-        nonlocal lines
-        lines += 1
-
     before = process_tree.resident([os.getpid()])
-    ended = await run_process(unruly(tmp_path, "flood", "100"), on_bytes=count, on_line=count_lines)
+    await run_process(unruly(tmp_path, "flood", "100"), on_bytes=count)
 
     assert largest - before < 8 * MIB
-    assert seen == ended.stdout.seen_bytes > 100_000_000
-    assert lines == 1_000_001
-    assert ended.cut
-    assert len(ended.stdout.text) < 70_000
-    assert f"[... {ended.stdout.cut_bytes:,} bytes cut ...]" in ended.stdout.text
-
-
-@pytest.mark.slow
-async def test_a_line_without_end_leaves_the_memory_as_it_was(tmp_path: Path) -> None:
-    lengths: list[int] = []
-    largest = 0
-
-    async def measure(_stream: str, line: bytes) -> None:
-        lengths.append(len(line))
-
-    async def look(_stream: str, _data: bytes) -> None:
-        nonlocal largest
-        largest = max(largest, process_tree.resident([os.getpid()]))
-
-    before = process_tree.resident([os.getpid()])
-    command = ("head", "-c", "100000000", "/dev/zero")
-    await run_process(spec_of(tmp_path, *command, limits=limits(line_bytes=MIB)), on_line=measure, on_bytes=look)
-
-    assert len(lengths) == 1
-    assert MIB < lengths[0] < MIB + 100
-    assert largest - before < 8 * MIB
+    assert seen > 100_000_000
 
 
 @pytest.mark.slow
@@ -278,13 +239,16 @@ async def test_an_output_that_somebody_else_keeps_open_is_not_waited_for(tmp_pat
     os.close(held[0])
 
     assert (ended.why, ended.left) == (ExitCause.STOPPED, 0)
-    assert json.loads(ended.stdout.text)
+    assert json.loads(run.printed.stdout)
 
 
 async def test_who_reads_nothing_holds_the_program_back(tmp_path: Path) -> None:
     pids: list[int] = []
+    seen = 0
 
-    async def hold(_stream: str, _data: bytes) -> None:
+    async def hold(_stream: str, data: bytes) -> None:
+        nonlocal seen
+        seen += len(data)
         assert await asyncio.to_thread(ends_within, pids[0], PATIENCE_S)
 
     ended = await run_process(
@@ -292,23 +256,23 @@ async def test_who_reads_nothing_holds_the_program_back(tmp_path: Path) -> None:
     )
 
     assert ended.why is ExitCause.TIME_LIMIT
-    assert ended.stdout.seen_bytes < MIB
+    assert seen < MIB
 
 
 async def test_the_time_limit_ends_the_run(tmp_path: Path) -> None:
     ended = await run_process(unruly(tmp_path, "stubborn", limits=limits(time_s=4.0)))
 
     assert (ended.why, ended.signal) == (ExitCause.TIME_LIMIT, signal.SIGKILL)
-    assert 0.4 <= ended.duration_s < PATIENCE_S
 
 
 async def test_limits_hold_while_the_event_loop_is_stuck(tmp_path: Path) -> None:
     outcomes: list[bool] = []
 
-    async def get_stuck(_stream: str, line: bytes) -> None:
-        outcomes.append(ends_within(json.loads(line)["pid"], PATIENCE_S))
+    async def get_stuck(_stream: str, data: bytes) -> None:
+        if data.strip():  # its line end can arrive separately
+            outcomes.append(ends_within(json.loads(data)["pid"], PATIENCE_S))
 
-    ended = await run_process(unruly(tmp_path, "stubborn", limits=limits(time_s=4.0)), on_line=get_stuck)
+    ended = await run_process(unruly(tmp_path, "stubborn", limits=limits(time_s=4.0)), on_bytes=get_stuck)
 
     assert outcomes == [True]
     assert ended.why is ExitCause.TIME_LIMIT
@@ -319,7 +283,6 @@ async def test_the_memory_limit_counts_all_processes_together(tmp_path: Path, ch
     ended = await run_process(unruly(tmp_path, "hog", "300", children, limits=limits(memory_bytes=200 * MIB)))
 
     assert (ended.why, ended.signal) == (ExitCause.MEMORY_LIMIT, signal.SIGKILL)
-    assert ended.peak_memory > 200 * MIB
 
 
 async def test_memory_that_processes_share_counts_once(tmp_path: Path) -> None:
@@ -349,10 +312,12 @@ async def test_a_program_sees_nothing_but_what_it_is_given(tmp_path: Path) -> No
 
 
 async def test_no_signal_is_ignored_at_the_start(tmp_path: Path) -> None:
-    ended = await run_process(spec_of(tmp_path, "grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"))
+    printed = Printed()
+
+    await run_process(spec_of(tmp_path, "grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"), on_bytes=printed)
 
     usual = (1 << 31) - 1  # those behind are the C library's own
-    assert [int(mask, 16) & usual for mask in ended.stdout.text.split()[1::2]] == [0, 0]
+    assert [int(mask, 16) & usual for mask in printed.stdout.split()[1::2]] == [0, 0]
 
 
 async def test_a_directory_is_made_and_kept(tmp_path: Path) -> None:
@@ -367,11 +332,11 @@ async def test_a_directory_is_made_and_kept(tmp_path: Path) -> None:
 
 
 async def test_text_goes_in_and_the_end_of_it_is_seen(tmp_path: Path) -> None:
-    text = "a prompt, with ümläuts\n" * 50_000
+    text, printed = "a prompt, with ümläuts\n" * 50_000, Printed()
 
-    ended = await run_process(spec_of(tmp_path, "wc", "-c", stdin=text))
+    await run_process(spec_of(tmp_path, "wc", "-c", stdin=text), on_bytes=printed)
 
-    assert int(ended.stdout.text) == len(text.encode())
+    assert int(printed.stdout) == len(text.encode())
 
 
 async def test_a_program_need_not_read_what_it_is_given(tmp_path: Path) -> None:
@@ -381,24 +346,20 @@ async def test_a_program_need_not_read_what_it_is_given(tmp_path: Path) -> None:
 
 
 async def test_without_text_there_is_nothing_to_read(tmp_path: Path) -> None:
-    ended = await run_process(spec_of(tmp_path, "cat"))
+    printed = Printed()
 
-    assert (ended.exit_code, ended.stdout.text) == (0, "")
+    ended = await run_process(spec_of(tmp_path, "cat"), on_bytes=printed)
+
+    assert (ended.exit_code, printed.stdout) == (0, "")
 
 
 async def test_secrets_do_not_come_out_even_in_pieces(tmp_path: Path) -> None:
-    chunks: list[bytes] = []
-
-    async def collect(_stream: str, data: bytes) -> None:
-        chunks.append(data)
-
+    printed = Printed()
     spec = unruly(tmp_path, "partly", "key: sk-12", "345678, other: hunter2hunter", "2\n", stdin="\n\n\n")
-    environment = {**spec.environment, "EXAMPLE_API_KEY": "sk-12345678"}
-    spec = msgspec.structs.replace(spec, environment=environment, secrets=("hunter2hunter2",))
-    ended = await run_process(spec, on_bytes=collect)
+    environment = {**spec.environment, "EXAMPLE_API_KEY": "sk-12345678", "DB_PASSWORD": "hunter2hunter2"}
+    await run_process(msgspec.structs.replace(spec, environment=environment), on_bytes=printed)
 
-    assert b"".join(chunks) == b"key: [hidden], other: [hidden]\n"
-    assert ended.stdout.text == "key: [hidden], other: [hidden]\n"
+    assert printed.stdout == "key: [hidden], other: [hidden]\n"
 
 
 async def test_an_error_of_a_callback_ends_the_run(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from ade.agents.runs.spec import ProcessLimits
 
 
 async def main() -> None:
-    async def pass_on(_stream: str, line: bytes) -> None:
-        os.write(1, line + b"\n")
+    async def pass_on(_stream: str, data: bytes) -> None:
+        os.write(1, data)
 
     unruly = str(Path(__file__).with_name("unruly.py"))
     spec = ProcessSpec(
@@ -20,7 +20,7 @@ async def main() -> None:
         environment=dict(os.environ),
         limits=ProcessLimits(grace_s=60.0),
     )
-    await run_process(spec, on_line=pass_on)
+    await run_process(spec, on_bytes=pass_on)
 
 
 if __name__ == "__main__":

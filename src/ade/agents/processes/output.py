@@ -1,15 +1,12 @@
-"""Output streams of a program: secrets masked, split into lines, and kept up to a size limit."""
+"""Output streams of a program, with secrets masked."""
 
 import asyncio
 import json
 import re
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Literal
 
-from msgspec import Struct
-
-from ade.agents.protocols.base import HIDDEN, SHORTEST_SECRET, LineSplitter, OutputPiece
+from ade.agents.protocols.base import HIDDEN, SHORTEST_SECRET
 
 Stream = Literal["stdout", "stderr"]
 OnOutput = Callable[[Stream, bytes], Awaitable[None]]
@@ -67,89 +64,21 @@ def _forms(secret: str) -> Iterable[bytes]:
         yield json.dumps(secret, ensure_ascii=ascii_only)[1:-1].encode("utf-8", "surrogateescape")
 
 
-class CapturedOutput(Struct, frozen=True, kw_only=True):
-    """The kept part of a stream."""
-
-    text: str  # the start and the end; a visible marker replaces the part cut from the middle
-    seen_bytes: int = 0
-    cut_bytes: int = 0
-    ends_in_mid_line: bool = False  # the last line has no line end: its writer might have been killed
-
-
-class OutputCapture:
-    """Keeps the start and the end of a stream, each up to half of the limit."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._head = bytearray()
-        self._head_room = most_bytes // 2
-        self._tail: deque[bytes] = deque()
-        self._tail_room = most_bytes - self._head_room
-        self._tail_bytes = 0
-        self._seen = 0
-        self._last = b"\n"
-
-    def feed(self, data: bytes) -> None:
-        if not data:
-            return
-        self._seen += len(data)
-        self._last = data[-1:]
-        room = self._head_room - len(self._head)
-        self._head += data[:room]
-        rest = data[room:]
-        if rest:
-            self._tail.append(rest)
-            self._tail_bytes += len(rest)
-        while self._tail and self._tail_bytes - len(self._tail[0]) >= self._tail_room:
-            self._tail_bytes -= len(self._tail.popleft())
-
-    def kept(self) -> CapturedOutput:
-        tail = b"".join(self._tail)
-        tail = tail[max(len(tail) - self._tail_room, 0) :]
-        cut = self._seen - len(self._head) - len(tail)
-        mark = cut_mark(cut) if cut else b""
-        return CapturedOutput(
-            text=(bytes(self._head) + mark + tail).decode("utf-8", "replace"),
-            seen_bytes=self._seen,
-            cut_bytes=cut,
-            ends_in_mid_line=self._last != b"\n",
-        )
-
-
-def cut_mark(cut: int) -> bytes:
-    """Return the marker for bytes that were cut."""
-    return f"\n[... {cut:,} bytes cut ...]\n".encode()
-
-
 class ProcessStream:
-    """One output stream of a program: masks it, passes it on, and keeps a part."""
+    """One output stream of a program: masks it and passes it on."""
 
-    def __init__(
-        self,
-        name: Stream,
-        mask: SecretMask,
-        keeping: OutputCapture,
-        lines: LineSplitter | None,
-        on_bytes: OnOutput | None,
-        on_line: OnOutput | None,
-    ) -> None:
-        self.keeping = keeping
+    def __init__(self, name: Stream, mask: SecretMask, on_bytes: OnOutput | None) -> None:
         self._name: Stream = name
         self._mask = mask
-        self._lines = lines
         self._on_bytes = on_bytes
-        self._on_line = on_line
         self._is_over = False
         self._patience: asyncio.Timeout | None = None
 
     async def read(self, reader: asyncio.StreamReader) -> None:
-        """Read to the end. The next chunk is read after the callbacks return, which gives backpressure."""
+        """Read to the end. The next chunk is read after the callback returns, which gives backpressure."""
         while data := await self._next(reader):
             await self._hand_on(self._mask.feed(data))
         await self._hand_on(self._mask.finish())
-        if self._on_line is not None and self._lines is not None:
-            rest = self._lines.rest()
-            if rest is not None:
-                await self._on_line(self._name, _whole(rest))
 
     def hurry(self) -> None:
         """After the exit, read what was written, but do not wait for an end of file that might never come."""
@@ -167,16 +96,5 @@ class ProcessStream:
             self._patience = None
 
     async def _hand_on(self, data: bytes) -> None:
-        if not data:
-            return
-        self.keeping.feed(data)
-        if self._on_bytes is not None:
+        if data and self._on_bytes is not None:
             await self._on_bytes(self._name, data)
-        if self._on_line is not None and self._lines is not None:
-            for line in self._lines.feed(data):
-                await self._on_line(self._name, _whole(line))
-
-
-def _whole(line: OutputPiece) -> bytes:
-    """Return the line, or its start and a marker if it was too long."""
-    return line.data + (cut_mark(line.dropped).strip() if line.dropped else b"")

@@ -24,18 +24,10 @@ from typing import IO, Any, NamedTuple
 from msgspec import Struct
 
 from ade.agents.processes import process_tree, supervisor
-from ade.agents.processes.output import (
-    CHUNK,
-    CapturedOutput,
-    OnOutput,
-    OutputCapture,
-    ProcessStream,
-    SecretMask,
-    Stream,
-)
+from ade.agents.processes.output import CHUNK, OnOutput, ProcessStream, SecretMask, Stream
 from ade.agents.processes.process_tree import MARK
 from ade.agents.processes.supervisor import BEAT, IN_DIRECTORY, LaunchSpec
-from ade.agents.protocols.base import LineSplitter, secrets_in
+from ade.agents.protocols.base import secrets_in
 from ade.agents.runs.spec import DirectoryPolicy, ProcessLimits, make_directory
 from ade.errors import ProgramNotStarted
 from ade.logs import Log
@@ -112,7 +104,6 @@ class ProcessSpec(Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str]  # the complete environment
     care: DirectoryPolicy = DirectoryPolicy.EXISTING  # for the working directory
     stdin: str = ""
-    secrets: Sequence[str] = ()  # masked in the output, in addition to environment values with secret names
     limits: ProcessLimits = ProcessLimits()
 
     def __repr__(self) -> str:
@@ -246,37 +237,25 @@ class ProcessResult(Struct, frozen=True, kw_only=True):
     why: ExitCause
     exit_code: int | None = None  # None after a signal, or if unknown
     signal: int | None = None
-    duration_s: float = 0.0
-    peak_memory: int = 0  # bytes: the largest sampled sum of all processes, or the peak of the largest one
     left: int = 0  # processes that SIGKILL did not end: of another user, or stuck in the kernel
-    stdout: CapturedOutput = CapturedOutput(text="")
-    stderr: CapturedOutput = CapturedOutput(text="")
-
-    @property
-    def cut(self) -> bool:
-        """Whether more was printed than was kept."""
-        return self.stdout.cut_bytes > 0 or self.stderr.cut_bytes > 0
 
 
 async def run_process(
     spec: ProcessSpec,
     *,
     on_bytes: OnOutput | None = None,
-    on_line: OnOutput | None = None,
     on_start: Callable[[int], None] | None = None,
     stop: asyncio.Event | None = None,
 ) -> ProcessResult:
     """Run the program to its end. Raises ProgramNotStarted if it cannot be started.
 
-    Output goes to `on_bytes` in chunks and to `on_line` in lines as it is printed, with secrets masked. `on_start`
-    receives the process ID, which is also the process group ID. `stop` ends the run: SIGTERM, then SIGKILL after the
-    grace period. Cancellation does the same, and a second one kills immediately; the cancellation propagates when all
-    processes have exited. A callback's error ends the run and is then raised.
+    Output goes to `on_bytes` in chunks as it is printed, with secrets masked. `on_start` receives the process ID, which
+    is also the process group ID. `stop` ends the run: SIGTERM, then SIGKILL after the grace period. Cancellation does
+    the same, and a second one kills immediately; the cancellation propagates when all processes have exited. A
+    callback's error ends the run and is then raised.
     """
     check(spec)
-    run = _ProcessRun(
-        spec, _output("stdout", spec, on_bytes, on_line), _output("stderr", spec, on_bytes, on_line), on_start
-    )
+    run = _ProcessRun(spec, _output("stdout", spec, on_bytes), _output("stderr", spec, on_bytes), on_start)
     performing = asyncio.create_task(run.perform())
     stopping = asyncio.create_task(_order_when(stop, run)) if stop is not None else None
     try:
@@ -286,10 +265,8 @@ async def run_process(
             stopping.cancel()
 
 
-def _output(name: Stream, spec: ProcessSpec, on_bytes: OnOutput | None, on_line: OnOutput | None) -> ProcessStream:
-    mask = SecretMask([*spec.secrets, *secrets_in(spec.environment)])
-    lines = LineSplitter(spec.limits.line_bytes) if on_line is not None else None
-    return ProcessStream(name, mask, OutputCapture(spec.limits.kept_bytes), lines, on_bytes, on_line)
+def _output(name: Stream, spec: ProcessSpec, on_bytes: OnOutput | None) -> ProcessStream:
+    return ProcessStream(name, SecretMask(secrets_in(spec.environment)), on_bytes)
 
 
 async def _order_when(stop: asyncio.Event, run: "_ProcessRun") -> None:
@@ -384,9 +361,8 @@ class _ProcessRun:
             return {}
 
     def _ended(self, report: dict[str, Any]) -> ProcessResult:
-        stdout, stderr = self._stdout.keeping.kept(), self._stderr.keeping.kept()
         if not report:
-            return ProcessResult(why=ExitCause.LOST, stdout=stdout, stderr=stderr)
+            return ProcessResult(why=ExitCause.LOST)
         if report["left"]:
             log.warning("process.left", count=report["left"])
         status = report["status"]
@@ -396,11 +372,7 @@ class _ProcessRun:
             why=ExitCause(report["why"] or (ExitCause.EXITED if number is None else ExitCause.SIGNALLED)),
             exit_code=code if number is None else None,
             signal=number,
-            duration_s=report["duration_s"],
-            peak_memory=report["peak_memory"],
             left=report["left"],
-            stdout=stdout,
-            stderr=stderr,
         )
 
 

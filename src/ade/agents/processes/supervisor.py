@@ -96,8 +96,7 @@ END, KILL, BEAT = b"e", b"k", b"."  # SIGTERM with a grace period, immediate SIG
 STOPPED, TIME_LIMIT, MEMORY_LIMIT, WORKER_GONE = "stopped", "time_limit", "memory_limit", "worker_gone"
 LENGTH_BYTES = 4
 
-_LOOK_S = 0.2  # memory check interval with a memory limit
-_SELDOM_LOOK_S = 1.0  # without a limit, only for the peak
+_LOOK_S = 0.2  # memory check interval
 _SWEEP_S = 0.02  # between two searches for remaining processes
 _GIVE_UP_S = 10.0  # a process that survives SIGKILL for this long is stuck in the kernel or belongs to another user
 
@@ -128,9 +127,7 @@ class ProcessSupervisor:
         self._began = self._heard_at = time.monotonic()
         self._why: str | None = None
         self._kill_at: float | None = None
-        self._look_s = _SELDOM_LOOK_S if brief.memory_bytes is None else _LOOK_S
-        self._look_at = self._began
-        self._peak = 0
+        self._look_at = self._began  # when to check the memory limit
         self._status: int | None = None  # of the program, once it is reaped
 
     def watch(self) -> None:
@@ -144,10 +141,11 @@ class ProcessSupervisor:
             if self._brief.silence_s is not None and now >= self._heard_at + self._brief.silence_s:
                 self._kill(WORKER_GONE)
                 return
-            if now >= self._look_at:
-                self._look_at_memory()
-                self._look_at = now + self._look_s
-            self._poll_for(min(self._moments()) - time.monotonic())
+            if self._brief.memory_bytes is not None and now >= self._look_at:
+                self._look_at_memory(self._brief.memory_bytes)
+                self._look_at = now + _LOOK_S
+            moments = self._moments()
+            self._poll_for(min(moments) - time.monotonic() if moments else None)
 
     def sweep(self) -> int:
         """Kill all remaining processes, repeatedly. Returns how many could not be killed."""
@@ -168,17 +166,10 @@ class ProcessSupervisor:
 
     def report(self, left: int) -> dict[str, Any]:
         """Return the final report for the worker."""
-        largest = max(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024, self._peak)
-        return {
-            "why": self._why,
-            "status": self._status,
-            "duration_s": time.monotonic() - self._began,
-            "peak_memory": largest,
-            "left": left,
-        }
+        return {"why": self._why, "status": self._status, "left": left}
 
     def _moments(self) -> list[float]:
-        moments = [self._look_at]
+        moments = [] if self._brief.memory_bytes is None else [self._look_at]
         if self._brief.silence_s is not None:
             moments.append(self._heard_at + self._brief.silence_s)
         if self._kill_at is not None:
@@ -187,8 +178,8 @@ class ProcessSupervisor:
             moments.append(self._began + self._brief.time_s)
         return moments
 
-    def _poll_for(self, seconds: float) -> None:
-        for descriptor, _ in self._poll.poll(max(seconds, 0.0) * 1000 + 1):
+    def _poll_for(self, seconds: float | None) -> None:
+        for descriptor, _ in self._poll.poll(None if seconds is None else max(seconds, 0.0) * 1000 + 1):
             if descriptor == self._wakes:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wakes, 4096)
@@ -228,16 +219,11 @@ class ProcessSupervisor:
             for seen in strays:
                 process_tree.send(seen, number)
 
-    def _look_at_memory(self) -> None:
+    def _look_at_memory(self, limit: int) -> None:
         """Sum the memory of all processes. Before a kill, shared pages are counted only once."""
-        limit = self._brief.memory_bytes
         pids = [seen.pid for seen in process_tree.descendants(os.getpid())]
-        used = process_tree.resident(pids)
-        if limit is not None and used > limit:
-            used = process_tree.proportional(pids)
-            if used > limit:
-                self._kill(MEMORY_LIMIT)
-        self._peak = max(self._peak, used)
+        if process_tree.resident(pids) > limit and process_tree.proportional(pids) > limit:
+            self._kill(MEMORY_LIMIT)
 
     def _program_has_ended(self) -> bool:
         """Reap orphans on the way. `sweep` reaps the program itself, which keeps its group ID reserved."""

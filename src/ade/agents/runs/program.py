@@ -26,7 +26,6 @@ from ade.agents.runs.outcome import RunReport
 from ade.agents.runs.progress import LiveOutput, LiveProgress
 from ade.agents.runs.spec import DirectoryPolicy, ProcessLimits
 
-_KEPT_BYTES = 1024  # of each stream by `run_process`; the reader keeps what is needed
 _MEGABYTE = 1024 * 1024
 # With -P nothing is imported from the agent's own directory; otherwise the agent could approve its own calls. A hook
 # that crashes denies the call too: exit code 2 is the only one that all programs treat as a denial.
@@ -110,7 +109,6 @@ class Program:
             limits=ProcessLimits(
                 time_s=None,  # the task has the timeout
                 memory_bytes=memory,
-                kept_bytes=_KEPT_BYTES,
                 silence_s=setting.silence_s,
             ),
         )

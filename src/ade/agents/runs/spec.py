@@ -77,8 +77,6 @@ class ProcessLimits(Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     grace_s: float = 5.0  # between SIGTERM and SIGKILL
     silence_s: float | None = None  # a process that is suspended for this long has its programs killed
-    kept_bytes: int = 64 * 1024  # of each output stream
-    line_bytes: int = 4 * 1024 * 1024  # longer lines are cut
 
 
 class DirectoryPolicy(StrEnum):
