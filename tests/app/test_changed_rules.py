@@ -107,6 +107,24 @@ def asked(process: subprocess.Popen[str]) -> str:
     return line_of(process)
 
 
+async def test_a_rule_is_in_force_within_a_second_where_no_wakeup_arrives(tmp_path: Path) -> None:
+    """As in another container that mounts the database, or for a user who must not touch the files of wake-ups."""
+    url = f"sqlite:///{tmp_path / 'ade.db'}"
+    program = Program(url)
+    opened = await program.open()
+    (tmp_path / "ade.db.hints").rename(tmp_path / "elsewhere")  # it still watches these files
+    elsewhere = await open_stores(url, SETTINGS)
+
+    async def is_denied() -> bool:
+        with after_idle_time(opened):
+            return await program.is_denied()
+
+    assert not await is_denied()
+    assert await takes_effect(apply(elsewhere, DENYING, actor="ada"), is_denied) < PROMISED_S
+    await elsewhere.close()
+    await program.app.close()
+
+
 async def test_a_changed_rule_is_in_force_at_once_where_it_was_changed(program: Program) -> None:
     assert not await program.is_denied()
 
@@ -157,17 +175,20 @@ def traced_statements() -> Iterator[list[str]]:
 
 async def test_to_enqueue_after_an_idle_time_reads_no_rules_on_sqlite(tmp_path: Path) -> None:
     with traced_statements() as statements:
-        program = Program(f"sqlite:///{tmp_path / 'ade.db'}")
+        program, neighbor = Program(f"sqlite:///{tmp_path / 'ade.db'}"), Program(f"sqlite:///{tmp_path / 'ade.db'}")
         opened = await program.open()
+        await neighbor.open()
         assert any("document" in each for each in statements)  # so they would be seen
 
         for seconds in (2, 8, 15):  # 25 in all
             idle(opened, seconds=seconds)
+            await neighbor.work.enqueue()
             statements.clear()
             await program.work.enqueue()
             assert statements != []
             assert [each for each in statements if "document" in each] == []
         await program.app.close()
+        await neighbor.app.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)

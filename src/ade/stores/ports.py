@@ -343,7 +343,7 @@ class Wakeups(Protocol):
     def lag_s(self, topic: str) -> float:
         """Return the delay: `generation` counts every wake-up older than this many seconds. For any thread.
 
-        The first call subscribes. Infinite while wake-ups might be lost: then the caller must poll.
+        The first call subscribes. Infinite while changes might be missed: then the caller must poll.
         """
 
     async def wait(self, topic: str, seen: int, timeout: float) -> None:

@@ -97,14 +97,15 @@ class SingleFlight:
 
 
 _OLDEST_S = 0.9  # a changed rule takes effect everywhere within 1 s, which includes the read
-_REREAD_AFTER_S = 30.0  # a safety net: a process might be killed before it sends its notification
+_CHECK_AFTER_S = 0.6  # asking for changes is cheap, so it happens early enough for an enqueue to end within the second
+_REREAD_AFTER_S = 30.0  # a safety net for documents that were changed without ADE
 
 
 class CachedDocument(Generic[T]):
-    """Caches a value while the store reliably notifies this process of changed rules.
+    """Caches a value while the store can tell without a read whether rules have changed.
 
-    The value is read again after a notification and after 30 seconds. While notifications might be lost (before the
-    subscription works, after its connection broke, or if the store has none), it is read again after one second.
+    The value is read again after a change and after 30 seconds. While changes might be missed (before the subscription
+    works, after its connection broke, or on a network file system), it is read again after one second.
     `load` receives the previous value, so that it can return the same object if nothing has changed.
     """
 
@@ -140,7 +141,7 @@ class CachedDocument(Generic[T]):
     def fresh(self) -> T | None:
         """The same as `current` without waiting, for any thread; None if the value must be read."""
         now, wakeups = self._clock(), self._stores.wakeups
-        if now - self._current_at >= _OLDEST_S:
+        if now - self._current_at >= _CHECK_AFTER_S:
             if not self._was_subscribed or now - self._read_at >= _REREAD_AFTER_S:
                 return None
             lag_s = wakeups.lag_s(RULES)

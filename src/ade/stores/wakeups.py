@@ -8,7 +8,6 @@ from contextlib import suppress
 from ade.stores.ports import AGENT, DONE, INBOX, LOCK, RULES, STOP, WORK
 
 TOPICS = (WORK, STOP, DONE, LOCK, AGENT, RULES, INBOX)
-RARE = RULES  # sent seldom; programs that only enqueue follow this topic, without a wake-up per task
 
 
 class _Topic:

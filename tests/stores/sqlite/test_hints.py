@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,33 +95,6 @@ async def test_a_closed_store_lets_everybody_go(pair: list[FileWakeups]) -> None
     assert await waiting < 30
 
 
-async def test_who_follows_rules_alone_is_not_woken_by_work(pair: list[FileWakeups]) -> None:
-    """All who enqueue follow the rules, and need not hear of each other's tasks."""
-    here, there = pair
-    called = asyncio.Event()
-    there.follow(RULES, called.set)
-    work = there.generation(WORK)
-    here.ring(WORK)
-    here.ring(RULES)
-    await asyncio.wait_for(called.wait(), 60)
-
-    is_heard = there.generation(WORK) > work
-
-    assert is_heard == (there._descriptor is None)  # without inotify all files are looked at
-
-
-async def test_who_followed_rules_alone_and_waits_for_work_hears_of_it(pair: list[FileWakeups]) -> None:
-    here, there = pair
-    there.follow(RULES, lambda: None)
-    await there.wait(WORK, there.generation(WORK), 1)  # to hear of more may count as a ring
-    waiting = asyncio.create_task(woken(there, WORK, there.generation(WORK)))
-    await asyncio.sleep(0)
-
-    here.ring(WORK)
-
-    assert await waiting < 30
-
-
 async def test_who_comes_and_goes_rings_for_nobody(pair: list[FileWakeups], tmp_path: Path) -> None:
     """Programs that enqueue come and go all the time, and each ring for the rules makes everybody read them anew."""
     here, there = pair
@@ -153,24 +127,6 @@ async def test_a_forked_process_that_closes_keeps_its_parent_neither_deaf_nor_bu
     wakeups.close()
 
 
-async def test_a_watch_that_the_system_refused_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here, there = FileWakeups(tmp_path / "hints"), FileWakeups(tmp_path / "hints")
-    there.follow(RULES, lambda: None)
-    with monkeypatch.context() as refusing:
-        refusing.setattr("ade.stores.sqlite.wakeups._add_watch", lambda descriptor, path: False)
-        seen = there.generation(WORK)
-        await there.wait(WORK, seen, 0)
-        assert there.generation(WORK) == seen  # or who waits again and again would do nothing else
-    await there.wait(WORK, there.generation(WORK), 1)
-    waiting = asyncio.create_task(woken(there, WORK, there.generation(WORK)))
-    await asyncio.sleep(0)
-
-    here.ring(WORK)
-
-    assert await waiting < 30
-    there.close()
-
-
 async def test_a_wait_that_is_cancelled_leaves_nothing_behind() -> None:
     wakeups = LocalWakeups()
     waiting = asyncio.create_task(woken(wakeups, WORK, wakeups.generation(WORK)))
@@ -196,13 +152,24 @@ def test_a_link_to_the_database_has_the_same_wakeups(tmp_path: Path) -> None:
 
 async def test_a_removed_file_of_a_topic_is_made_again(tmp_path: Path) -> None:
     here, there = FileWakeups(tmp_path / "hints"), FileWakeups(tmp_path / "hints")
-    assert there.lag_s(RULES) == 0.0
-    seen = there.generation(RULES)
+    waiting = asyncio.create_task(woken(there, RULES, there.generation(RULES)))
+    await asyncio.sleep(0)
     (tmp_path / "hints" / RULES).unlink()
 
     here.ring(RULES)
 
     assert (tmp_path / "hints" / RULES).exists()
-    assert there.lag_s(RULES) > 0.0 or there.generation(RULES) > seen
+    assert await waiting < 30
     here.close()
     there.close()
+
+
+async def test_who_can_write_to_the_database_can_send_wakeups(tmp_path: Path) -> None:
+    database, folder = tmp_path / "ade.db", tmp_path / "ade.db.hints"
+    database.touch()
+    database.chmod(0o660)  # of a group
+
+    FileWakeups(folder, database=database).close()
+
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o770
+    assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o660}

@@ -9,12 +9,12 @@ from functools import partial
 
 from ade.errors import StoreError
 from ade.logs import Log
-from ade.stores.ports import LOCK, WORK
+from ade.stores.ports import LOCK, RULES, WORK
 from ade.stores.redis.client.client import RedisClient, pauses_between_tries
 from ade.stores.redis.client.connection import RedisConnection, ServerError
 from ade.stores.redis.client.errors import FAILURES, reason
 from ade.stores.redis.client.options import RedisAddress
-from ade.stores.wakeups import RARE, TOPICS, LocalWakeups, running_loop
+from ade.stores.wakeups import TOPICS, LocalWakeups, running_loop
 
 PING_EVERY_S = 0.5  # changed rules take effect within 1 s, even if the subscription died unnoticed
 DEAF_AFTER_S = 6.0  # without a message or a response to PING
@@ -31,16 +31,16 @@ class RedisWakeups(LocalWakeups):
     """One subscription per process, from the first wait until `close`, on the client's own loop or that of `listen`.
 
     A new subscription wakes all topics, because notifications might have been missed. A process that waits only for
-    the rare topic subscribes to that topic. The first wait for another topic subscribes to everything.
+    RULES subscribes to that topic. The first wait for another topic subscribes to everything.
     """
 
     def __init__(self, link: RedisClient) -> None:
         super().__init__()
         self._link = link
         self._channel = f"{link.settings.prefix}hints"
-        self._rare_channel = f"{link.settings.prefix}hints:rules"  # changed rules; every process subscribes to it
+        self._rules_channel = f"{link.settings.prefix}hints:rules"  # changed rules; every process subscribes to it
         self._hears_all = False
-        self._widen: Callable[[], object] | None = None  # set while subscribed only to the rare topic
+        self._widen: Callable[[], object] | None = None  # set while subscribed only to RULES
         self._words = {topic.encode(): topic for topic in TOPICS}
         self._unsent: set[str] = set()
         self._publishing = False
@@ -153,7 +153,7 @@ class RedisWakeups(LocalWakeups):
                 self._publishing = bool(topics)
             if not topics:
                 return
-            words = [("PUBLISH", self._rare_channel if topic == RARE else self._channel, topic) for topic in topics]
+            words = [("PUBLISH", self._rules_channel if topic == RULES else self._channel, topic) for topic in topics]
             try:
                 await self._link.ask(0, *words, patience_s=_PUBLISH_PATIENCE_S)
             except StoreError as error:  # other processes find out when they poll
@@ -162,7 +162,7 @@ class RedisWakeups(LocalWakeups):
     def _listen(self, topic: str) -> None:
         with self._lock:
             widen = None
-            if topic != RARE and not self._hears_all:
+            if topic != RULES and not self._hears_all:
                 self._hears_all, widen = True, self._widen
             if self._listening is None and not self._attending and not self._closed:
                 self._listening = self._link.aside.submit(self._listen_for_ever())
@@ -192,7 +192,7 @@ class RedisWakeups(LocalWakeups):
                 hears_all = self._hears_all
                 loop = asyncio.get_running_loop()
                 self._widen = None if hears_all else partial(loop.call_soon_threadsafe, self._subscribe_to_all, line)
-            channels = (self._rare_channel, self._channel) if hears_all else (self._rare_channel,)
+            channels = (self._rules_channel, self._channel) if hears_all else (self._rules_channel,)
             async with asyncio.timeout(_SEND_S):
                 answers = await line.exchange([("SUBSCRIBE", channel) for channel in channels])
             for answer in answers:

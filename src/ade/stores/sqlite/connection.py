@@ -62,6 +62,7 @@ def value(connection: apsw.Connection, statement: str, /, **bindings: Any) -> An
 
 APPLICATION_ID = 0x41444551  # "ADEQ"
 SAFE_SQLITE = (3, 51, 3)  # the first release with the WAL-reset fix and jsonb_each
+RULES_VERSION = "rules_version"  # in the table `meta`: counts the commits that changed rules or settings
 PATIENCE_S = 60.0
 Result = TypeVar("Result")
 

@@ -11,7 +11,7 @@ from ade.events.model import Event
 from ade.stores.ports import RULES, Clock, Wakeups
 from ade.stores.resource_ports import Document, DocumentWrite, stale
 from ade.stores.sqlite.codec import packed
-from ade.stores.sqlite.connection import run, value
+from ade.stores.sqlite.connection import RULES_VERSION, run, value
 from ade.stores.sqlite.event_log import enter
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class SqliteDocuments:
 
     async def write(self, writes: Sequence[DocumentWrite], events: Sequence[Event] = ()) -> None:
         after: _Versions = {}  # written by an earlier attempt whose outcome was unknown
-        rings = not all(write.is_quiet for write in writes)
+        notifies = not all(write.is_quiet for write in writes)
 
         def change(connection: apsw.Connection) -> None:
             if after and all(_version(connection, *which) == version for which, version in after.items()):
@@ -56,13 +56,13 @@ class SqliteDocuments:
                 after[each.kind, each.id] = _carry_out(connection, each, self._clock.now())
             for event in events:
                 enter(connection, event)
-            if rings:  # also before the commit: this process might be killed right after it
-                self._ring_for_rules()
+            if notifies:
+                run(connection, "meta.count", key=RULES_VERSION)
 
         if writes or events:
-            await self._writer.call(change, afterwards=self._ring_for_rules if rings else None)
+            await self._writer.call(change, afterwards=self._notify if notifies else None)
 
-    def _ring_for_rules(self) -> None:
+    def _notify(self) -> None:
         self._wakeups.ring(RULES)
 
     async def take_rate(self, key: str, count: int, period_ms: int, *, times: int = 1) -> int:

@@ -86,7 +86,7 @@ def _assemble(
 ) -> Stores:
     timing: Clock = clock or MachineClock(writer.call_blocking(settle_offset))
     readers = FileReaders(place.path, guard.check_identity) if place else MemoryReaders(writer)
-    wakeups = FileWakeups(place.wakeups, is_remote=is_remote) if place else LocalWakeups()
+    wakeups = FileWakeups(place.wakeups, database=place.path, is_remote=is_remote) if place else LocalWakeups()
     shared = None if settings.blob_dir is None else Path(settings.blob_dir)
     blobs = SqliteBlobs((shared or place.blobs) if place else None, now=timing.now, is_shared=shared is not None)
     renewals = LeaseWriter(writer, Transactions(new_connection, "the lease renewal", guard) if place else None)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import select
+import stat
 import struct
 import threading
 import time
@@ -11,41 +12,60 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ade.stores.ports import WORK
-from ade.stores.wakeups import RARE, TOPICS, LocalWakeups
+import apsw
 
-_IN_ATTRIB, _IN_IGNORED, _IN_NONBLOCK, _IN_CLOEXEC = 0x4, 0x8000, 0x800, 0x80000
+from ade.errors import StoreError, StoreUnavailable
+from ade.stores.sqlite.connection import RULES_VERSION, connect_reader, value
+from ade.stores.wakeups import TOPICS, LocalWakeups
+
+_IN_ATTRIB, _IN_NONBLOCK, _IN_CLOEXEC = 0x4, 0x800, 0x80000
 _EVENT = struct.Struct("iIII")
 _POLL_S = 0.05  # polling interval without inotify
-_COMMIT_S = 0.8  # a write whose wake-up was sent before its commit is committed by then
 
 
 class FileWakeups(LocalWakeups):
     """Wake-ups across all processes that use one database file.
 
     The watcher thread starts with the first wait. A worker has none: its event loop watches the files itself, which
-    saves a thread switch. Programs that only enqueue follow the rare topic, and their thread watches nothing else until
-    another topic is awaited.
+    saves a thread switch. Programs that only enqueue need neither.
     """
 
-    def __init__(self, folder: Path, *, is_remote: bool = False) -> None:
+    def __init__(self, folder: Path, *, database: Path | None = None, is_remote: bool = False) -> None:
         super().__init__()
         self._folder = folder
+        self._database = database
         self._pid = os.getpid()
-        self._is_remote = is_remote  # inotify does not report changes by other hosts
+        self._is_remote = is_remote  # reading the database takes a while, and must not block an event loop
         self._files = {topic: folder / topic for topic in TOPICS}
-        folder.mkdir(exist_ok=True)
+        self._create_files()
+        self._connection: apsw.Connection | None = None  # reads the version of the rules
+        self._rules_version: str | None = None
+        self._comparing = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._descriptor: int | None = None  # of the watcher thread
+        self._attended = 0  # event loops in `listen`
+        self._end = -1  # eventfd that wakes the watcher thread
+        self._closing = threading.Event()
+
+    def _create_files(self) -> None:
+        """Create what is missing, with the mode of the database: whoever can write to it can also send wake-ups."""
+        with suppress(FileExistsError):
+            self._folder.mkdir()
+            self._open_to_same_users(self._folder)
         for file in self._files.values():
             with suppress(FileExistsError):  # touching an existing file would wake all processes
                 file.touch(exist_ok=False)
-        self._thread: threading.Thread | None = None
-        self._watches_all = False
-        self._descriptor: int | None = None  # of the watcher thread
-        self._attended: list[int] = []  # descriptors of event loops in `listen`
-        self._is_watch_lost = False
-        self._ring_again_at = float("inf")
-        self._end = -1  # eventfd that wakes the watcher thread
-        self._closing = threading.Event()
+                self._open_to_same_users(file)
+
+    def _open_to_same_users(self, path: Path) -> None:
+        if self._database is None:
+            return
+        with suppress(OSError):  # a file system without owners and modes
+            database = self._database.stat()
+            if os.geteuid() == 0:
+                os.chown(path, database.st_uid, database.st_gid)
+            mode = stat.S_IMODE(database.st_mode)
+            path.chmod(mode | (mode & 0o444) >> 2 if path.is_dir() else mode)
 
     def ring(self, topic: str) -> None:
         self._wake(topic)
@@ -53,37 +73,41 @@ class FileWakeups(LocalWakeups):
             os.utime(self._files[topic])
         except OSError:  # the file or the directory was removed
             with suppress(OSError):
-                self._folder.mkdir(exist_ok=True)
+                self._create_files()
                 self._files[topic].touch()
             self._wake(topic)
 
     def lag_s(self, topic: str) -> float:
-        """Return 0: pending kernel events are read now, whatever the thread or the loop is doing.
+        """Return 0 after comparing the version of the rules in the database: a wake-up can be lost, a commit cannot.
 
-        A process sends a RULES wake-up before and after its commit. If it is killed in between, only the first one
-        arrives, and it might be too early. So the wake-up is repeated here once the commit must be done.
+        Infinite where that could take a while, or if it failed.
         """
-        self._watch(topic)
-        with self._lock:
-            descriptor = self._attended[0] if self._attended else self._descriptor
-            is_forked = os.getpid() != self._pid  # the events are for the process that opened the store
-            events = b""
-            while descriptor is not None and not is_forked and (more := _read(descriptor)):
-                events += more
-        self._take(events)
-        if descriptor is None or is_forked or self._is_watch_lost or self._is_remote:
+        if self._database is None or self._is_remote or os.getpid() != self._pid:
             return float("inf")
-        if time.monotonic() >= self._ring_again_at:
-            self._ring_again_at = float("inf")
-            self._wake(RARE)
+        with self._comparing:
+            try:
+                has_changed = self._has_new_rules(self._database)
+            except (apsw.Error, StoreError):
+                return float("inf")
+        if has_changed:
+            self._wake(topic)
         return 0.0
 
+    def _has_new_rules(self, database: Path) -> bool:
+        if self._connection is None:
+            if self._closing.is_set():
+                raise StoreUnavailable("the store was closed; open a new one")
+            self._connection = connect_reader(database)
+            self._connection.set_busy_timeout(0)
+        previous, self._rules_version = self._rules_version, value(self._connection, "meta.get", key=RULES_VERSION)
+        return previous != self._rules_version
+
     def follow(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
-        self._watch(topic)
+        self._watch()
         return super().follow(topic, callback)
 
     async def wait(self, topic: str, seen: int, timeout: float) -> None:
-        self._watch(topic)
+        self._watch()
         await super().wait(topic, seen, timeout)
 
     async def listen(self) -> None:
@@ -93,17 +117,16 @@ class FileWakeups(LocalWakeups):
         loop = asyncio.get_running_loop()
         loop.add_reader(descriptor, self._hear, descriptor)
         with self._lock:
-            self._attended.append(descriptor)
-        self._wake(RARE)  # a wake-up might have been missed while nothing was watched
+            self._attended += 1
         try:
             return await super().listen()
         finally:
             loop.remove_reader(descriptor)
             with self._lock:
-                self._attended.remove(descriptor)
+                self._attended -= 1
             os.close(descriptor)
             if not self._closing.is_set() and self._is_awaited():
-                self._watch(WORK)
+                self._watch()
 
     def close(self) -> None:
         self._closing.set()
@@ -112,34 +135,26 @@ class FileWakeups(LocalWakeups):
                 os.eventfd_write(self._end, 1)  # touching a file would wake all other processes too
         if self._thread is not None:
             self._thread.join(timeout=2)
+        with self._comparing:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
         super().close()
 
-    def _watch(self, topic: str) -> None:
-        """Watch this topic from now on. The first call starts the watcher thread."""
+    def _watch(self) -> None:
+        """Start the watcher thread with the first call, unless an event loop watches the files."""
         with self._lock:
             if self._attended:
                 return
-            is_more = topic != RARE and not self._watches_all
-            self._watches_all = self._watches_all or is_more
             if self._thread is None:
-                self._ready, is_more = threading.Event(), False
-                first = self._folder if self._watches_all else self._files[RARE]
-                self._thread = threading.Thread(target=self._run, args=(first,), name="ade-hints", daemon=True)
+                self._ready = threading.Event()
+                self._thread = threading.Thread(target=self._run, name="ade-hints", daemon=True)
                 self._thread.start()
         self._ready.wait(timeout=2)
-        if not is_more:
-            return
-        with self._lock:
-            if self._descriptor is None:
-                return  # the thread polls all files, or it is closed
-            self._watches_all = _add_watch(self._descriptor, self._folder)
-        if self._watches_all:  # otherwise the next waiter retries
-            for each in TOPICS:
-                self._wake(each)  # a wake-up might have been missed until now
 
-    def _run(self, first: Path) -> None:
+    def _run(self) -> None:
         try:
-            descriptor, end = _inotify_on(first), _bell()
+            descriptor, end = _inotify_on(self._folder), _eventfd()
         except BaseException:
             self._ready.set()  # `_watch` must not wait for it
             raise
@@ -148,7 +163,6 @@ class FileWakeups(LocalWakeups):
             self._poll()
             return
         self._end, self._descriptor = end, descriptor
-        self._wake(RARE)  # a wake-up might have been missed while nothing was watched
         try:
             poller = select.poll()
             poller.register(descriptor, select.POLLIN)
@@ -166,14 +180,7 @@ class FileWakeups(LocalWakeups):
             _close(descriptor, end)
 
     def _hear(self, descriptor: int) -> None:
-        self._take(_read(descriptor))
-
-    def _take(self, events: bytes) -> None:
-        names, is_watch_lost = _names_in(events)
-        self._is_watch_lost = self._is_watch_lost or is_watch_lost
-        if RARE in names:
-            self._ring_again_at = time.monotonic() + _COMMIT_S
-        for name in names:
+        for name in _names_in(_read(descriptor)):
             if name in self._topics:
                 self._wake(name)
 
@@ -206,20 +213,20 @@ def _libc() -> Any:
 
 
 def _inotify_on(path: Path) -> int | None:
-    """Return an inotify descriptor for a file or the files of a directory; None where there is no inotify."""
+    """Return an inotify descriptor for the files of a directory; None where there is no inotify."""
     try:
         descriptor = int(_libc().inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK))
     except (OSError, AttributeError):
         return None
     if descriptor < 0:
         return None
-    if not _add_watch(descriptor, path):
+    if _libc().inotify_add_watch(descriptor, os.fsencode(path), _IN_ATTRIB) < 0:
         os.close(descriptor)
         return None
     return descriptor
 
 
-def _bell() -> int | None:
+def _eventfd() -> int | None:
     """Return an eventfd to wake a thread of this process; None if unsupported or out of descriptors."""
     try:
         return os.eventfd(0)
@@ -233,11 +240,6 @@ def _close(*descriptors: int | None) -> None:
             os.close(descriptor)
 
 
-def _add_watch(descriptor: int, path: Path) -> bool:
-    """Watch this path too. Returns False if it does not exist."""
-    return int(_libc().inotify_add_watch(descriptor, os.fsencode(path), _IN_ATTRIB)) >= 0
-
-
 def _read(descriptor: int) -> bytes:
     """Read the pending events; empty if another thread has already read them."""
     try:
@@ -246,16 +248,13 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
-def _names_in(data: bytes) -> tuple[set[str], bool]:
-    """Return the file names in a buffer of inotify events, and whether a watched path was removed.
-
-    Events of a file that is watched directly, and queue overflows, carry no name: they count as RARE.
-    """
-    names, is_watch_lost, position = set(), False, 0
+def _names_in(data: bytes) -> set[str]:
+    """Return the file names in a buffer of inotify events. Events without a name (overflows) stand for all topics."""
+    names, position = set[str](), 0
     while position < len(data):
-        _, mask, _, length = _EVENT.unpack_from(data, position)
+        _, _, _, length = _EVENT.unpack_from(data, position)
         position += _EVENT.size
-        names.add(data[position : position + length].rstrip(b"\0").decode(errors="replace") or RARE)
-        is_watch_lost = is_watch_lost or bool(mask & _IN_IGNORED)
+        name = data[position : position + length].rstrip(b"\0").decode(errors="replace")
+        names.update([name] if name else TOPICS)
         position += length
-    return names, is_watch_lost
+    return names

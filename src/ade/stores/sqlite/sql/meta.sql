@@ -8,6 +8,10 @@ SELECT value FROM meta WHERE key = :key
 -- Write one fact.
 INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value
 
+-- name: meta.count
+-- Add one to a counter.
+INSERT INTO meta (key, value) VALUES (:key, '1') ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1
+
 -- name: meta.latest_lease
 -- Read the latest point of steady time that any row refers to. After a reboot the steady clock continues from there.
 SELECT max(coalesce((SELECT max(lease_until) FROM task WHERE status = 'running'), 0),
