@@ -9,8 +9,7 @@ from ade.agents.runs.model import AgentResult
 from ade.agents.task_tool import TaskOutput, TaskResult, TaskStop, TaskTool
 from ade.app.ade import Ade
 from ade.app.agents import Agents, RunOptions
-from ade.app.functions import TaskFunction
-from ade.app.handle import TaskHandle
+from ade.app.functions import TaskFunction, TaskHandle
 from ade.app.lock import LockHandle
 from ade.approvals.digest import Preview
 from ade.client.client import Client, connect

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from ade.agents.conversations.model import ItemKind as ItemKind
     from ade.agents.conversations.model import NewItem as NewItem
     from ade.app.ade import Ade as Ade
-    from ade.app.handle import TaskHandle as TaskHandle
+    from ade.app.functions import TaskHandle as TaskHandle
     from ade.app.lock import LockHandle as LockHandle
     from ade.approvals.digest import Preview as Preview
     from ade.approvals.errors import ConflictOfInterest as ConflictOfInterest
@@ -80,7 +80,7 @@ _HOMES = {
     "SyncContext": "ade.worker.context",
     "TaskCancelled": "ade.errors",
     "TaskFailed": "ade.errors",
-    "TaskHandle": "ade.app.handle",
+    "TaskHandle": "ade.app.functions",
     "Unrecoverable": "ade.tasks.outcomes",
     "read": "ade.locks.model",
     "write": "ade.locks.model",

@@ -253,7 +253,7 @@ async def test_a_producer_may_enqueue_what_only_workers_define(ade: Ade, kit: Te
         return number * number
 
     producer = Ade("memory://")
-    producer._opening = ade._opening  # another process on the same store
+    producer.opener = ade.opener  # another process on the same store
 
     with pytest.raises(UnknownName, match="'square'; registered are: none"):
         await producer.enqueue("square", {"number": 3})

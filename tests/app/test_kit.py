@@ -99,7 +99,7 @@ async def test_the_app_goes_back_to_its_own_store_afterwards(ade: Ade) -> None:
         assert await inside.status() is Status.PENDING
     async with harness(ade) as kit:
         assert await kit.drain() == 0
-    assert ade.opened is None
+    assert ade.opener.opened is None
 
 
 async def test_a_task_past_its_deadline_fails_when_time_passes(ade: Ade, kit: TestKit) -> None:

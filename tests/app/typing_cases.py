@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, assert_type
 
 from ade.app.ade import Ade
-from ade.app.handle import TaskHandle
+from ade.app.functions import TaskHandle
 from ade.common.calls import Call
 from ade.tasks.enqueue import Invocation
 from ade.tasks.lifecycle import Status

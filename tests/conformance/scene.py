@@ -7,9 +7,10 @@ from msgspec import Raw
 
 from ade.failures import Backoff, FailureKind, TaskError
 from ade.stores.ports import ClaimRequest, Stores
+from ade.tasks.admission import admit
 from ade.tasks.changes import Change
-from ade.tasks.decisions import admit, break_chain, cancel, lose_lease, miss_deadline, replay, settle
-from ade.tasks.identifiers import uuid7
+from ade.tasks.decisions import break_chain, cancel, lose_lease, miss_deadline, replay, settle
+from ade.tasks.enqueue import uuid7
 from ade.tasks.model import Definition, Task, Worker
 from ade.tasks.outcomes import Failed, Released, Succeeded
 from tests.conformance.clock import StoryClock

@@ -29,9 +29,8 @@ from ade.failures import FailureKind, TaskError
 from ade.stores.ports import ClaimRequest, Stores, TaskQuery
 from ade.tasks import service as tasks_service
 from ade.tasks.decisions import settle
-from ade.tasks.enqueue import enqueue
+from ade.tasks.enqueue import enqueue, uuid7
 from ade.tasks.handlers import Handler
-from ade.tasks.identifiers import uuid7
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.outcomes import Failed, Outcome, Succeeded, Withheld

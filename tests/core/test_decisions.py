@@ -7,7 +7,7 @@ import pytest
 
 from ade.errors import IllegalTransition, InvalidTask
 from ade.failures import FailureKind
-from ade.tasks import decisions
+from ade.tasks import admission, decisions
 from ade.tasks.changes import ChangePrecondition
 from ade.tasks.lifecycle import FINAL, Status, Verb
 from ade.tasks.model import AfterFailure
@@ -21,7 +21,7 @@ OTHER_ID = "01890a5d-ac96-774b-bcce-000000000000"
 
 
 def test_admission_stamps_the_task_and_starts_it_no_earlier_than_ever() -> None:
-    admitted = decisions.admit(new_task(run_after=-5), now=NOW)
+    admitted = admission.admit(new_task(run_after=-5), now=NOW)
 
     assert (admitted.created_at, admitted.updated_at, admitted.run_after) == (NOW, NOW, 0)
 
@@ -29,25 +29,25 @@ def test_admission_stamps_the_task_and_starts_it_no_earlier_than_ever() -> None:
 def test_arguments_are_digested_only_to_compare_requests_under_one_key() -> None:
     arguments = raw('{"to":"ann"}')
 
-    keyed = decisions.admit(new_task(args=arguments, idempotency_key="welcome-ann"), now=NOW)
+    keyed = admission.admit(new_task(args=arguments, idempotency_key="welcome-ann"), now=NOW)
 
     assert keyed.args_digest == hashlib.sha256(b'{"to":"ann"}').hexdigest()
-    assert decisions.admit(new_task(args=arguments), now=NOW).args_digest is None
+    assert admission.admit(new_task(args=arguments), now=NOW).args_digest is None
 
 
 def test_a_dependency_named_twice_is_waited_for_once() -> None:
-    admitted = decisions.admit(new_task(depends_on=("b", "a", "b")), now=NOW)
+    admitted = admission.admit(new_task(depends_on=("b", "a", "b")), now=NOW)
 
     assert admitted.depends_on == ("b", "a")
 
 
 def test_what_is_not_valid_is_not_admitted() -> None:
     with pytest.raises(InvalidTask, match="priority 11"):
-        decisions.admit(new_task(priority=11), now=NOW)
+        admission.admit(new_task(priority=11), now=NOW)
 
 
 def test_the_creation_event_says_what_came_in_and_from_whom() -> None:
-    event = decisions.creation_event(new_task(created_at=NOW, author_id="ann", parent_id=OTHER_ID))
+    event = admission.creation_event(new_task(created_at=NOW, author_id="ann", parent_id=OTHER_ID))
 
     assert (event.type, event.at, event.task_id, event.actor) == ("task.created", NOW, TASK_ID, "ann")
     assert event.payload == {
@@ -56,7 +56,7 @@ def test_the_creation_event_says_what_came_in_and_from_whom() -> None:
         "status": "pending",
         "parent_id": OTHER_ID,
     }
-    assert "parent_id" not in decisions.creation_event(new_task()).payload
+    assert "parent_id" not in admission.creation_event(new_task()).payload
 
 
 # --- a worker goes silent ---

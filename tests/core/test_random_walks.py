@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ade.errors import IllegalTransition
 from ade.events.model import FINAL_EVENTS
 from ade.failures import MAX_THROTTLES, FailureKind
-from ade.tasks import decisions
+from ade.tasks import admission, decisions
 from ade.tasks.changes import EVENT_OF, Change, change
 from ade.tasks.lifecycle import CLAIMABLE, FINAL, RULES, Status, Verb, verbs_from
 from ade.tasks.model import AfterFailure, Task
@@ -44,7 +44,7 @@ class TaskLife(RuleBasedStateMachine):
         self.finals: Counter[int] = Counter()
         self.free_runs: Counter[int] = Counter()  # by generation: released or throttled
         self.runs: Counter[int] = Counter()
-        self.task = decisions.admit(
+        self.task = admission.admit(
             new_task(max_attempts=max_attempts, after_failure=after_failure, timeout_ms=1000), now=NOW
         )
 

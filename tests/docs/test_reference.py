@@ -31,7 +31,7 @@ from ade.locks.requests import validate_request
 from ade.settings import KNOWN, Settings, _rules, load, runtime
 from ade.settings.runtime import FEATURES, SETTINGS
 from ade.stores.sqlite.connection import sql
-from ade.tasks import decisions, schedules
+from ade.tasks import admission, decisions, schedules
 from ade.tasks.api import queues
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Queue, Schedule, Task
@@ -66,7 +66,7 @@ def broken(kind: FailureKind) -> Failed:
 
 def decided() -> Iterator[Event]:
     """The events of every decision that some use case can take today."""
-    yield decisions.creation_event(structs.replace(PENDING, run_after=NOW, depends_on=("x",)))
+    yield admission.creation_event(structs.replace(PENDING, run_after=NOW, depends_on=("x",)))
     changes = [
         decisions.settle(RUNNING, Succeeded(Raw(b"1")), now=NOW, randomness=0.5),
         decisions.settle(RUNNING, broken(FailureKind.RAISED), now=NOW, randomness=0.5),

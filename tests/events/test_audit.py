@@ -18,8 +18,7 @@ from ade.events.audit_copy import CURSOR, AuditCopy, begin, copy_events, verify
 from ade.events.feed import events_after
 from ade.events.model import Event
 from ade.stores.ports import Stores
-from ade.tasks.enqueue import enqueue
-from ade.tasks.identifiers import uuid7
+from ade.tasks.enqueue import enqueue, uuid7
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
 from ade.worker.maintenance import run_job

@@ -13,7 +13,7 @@ from ade.events.feed import events_after
 from ade.settings import Settings
 from ade.settings.sections import RedisSettings
 from ade.stores.ports import Stores
-from ade.tasks.identifiers import uuid7
+from ade.tasks.enqueue import uuid7
 from ade.tasks.model import Task
 from tests.events.copies import Place
 from tests.servers.pool import POOL

@@ -19,8 +19,7 @@ from ade.failures import Backoff
 from ade.settings import Settings
 from ade.settings.sections import RedisSettings
 from ade.stores.ports import Stores
-from ade.tasks.enqueue import enqueue
-from ade.tasks.identifiers import uuid7
+from ade.tasks.enqueue import enqueue, uuid7
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads

@@ -22,8 +22,7 @@ from ade.approvals.votes import VoteRequest
 from ade.events.model import FINAL_EVENTS
 from ade.failures import Backoff
 from ade.stores.ports import TaskQuery
-from ade.tasks.enqueue import enqueue
-from ade.tasks.identifiers import uuid7
+from ade.tasks.enqueue import enqueue, uuid7
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads

@@ -17,7 +17,8 @@ import pytest
 
 from ade.composition.stores import open_stores
 from ade.stores.ports import ClaimRequest
-from ade.tasks.decisions import admit, settle
+from ade.tasks.admission import admit
+from ade.tasks.decisions import settle
 from ade.tasks.model import Task
 from ade.tasks.outcomes import Succeeded
 from tests.depth import IS_DEEP

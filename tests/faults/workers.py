@@ -15,8 +15,7 @@ from msgspec import Raw
 
 from ade.failures import Backoff
 from ade.stores.ports import Stores
-from ade.tasks.enqueue import enqueue
-from ade.tasks.identifiers import uuid7
+from ade.tasks.enqueue import enqueue, uuid7
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
 from tests.waiting import eventually, time_until

@@ -13,7 +13,7 @@ from ade.approvals.service import sweep_reviews
 from ade.approvals.submission import PolicyCheckRequest, check, submit
 from ade.settings.runtime import set_value
 from ade.stores.ports import Stores
-from ade.tasks.decisions import admit
+from ade.tasks.admission import admit
 from ade.tasks.enqueue import enqueue_plan, fresh_id
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task

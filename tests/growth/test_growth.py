@@ -8,8 +8,9 @@ import pytest
 from msgspec import Raw
 
 from ade.stores.ports import ClaimRequest, Stores, TaskQuery
-from ade.tasks.decisions import admit, settle
-from ade.tasks.identifiers import uuid7
+from ade.tasks.admission import admit
+from ade.tasks.decisions import settle
+from ade.tasks.enqueue import uuid7
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.outcomes import Succeeded

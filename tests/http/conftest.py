@@ -54,8 +54,8 @@ class House:
 
     @property
     def stores(self) -> Stores:
-        assert self.app.opened is not None
-        return self.app.opened.stores
+        assert self.app.opener.opened is not None
+        return self.app.opener.opened.stores
 
     async def person(self, name: str, *roles: str, password: str | None = None) -> User:
         user = User(id=name, roles=frozenset(roles))

@@ -206,9 +206,9 @@ async def test_a_forwarding_header_makes_nobody_another(tmp_path: Path) -> None:
 async def test_what_breaks_inside_is_told_without_its_traces(
     small_house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert small_house.app.opened is not None
+    assert small_house.app.opener.opened is not None
     await small_house.token(Role.OPERATOR)
-    await small_house.app.opened.stores.close()
+    await small_house.app.opener.opened.stores.close()
     answer = await small_house.ask("GET", TASKS)
     assert answer.status in (500, 503)
     assert b"Traceback" not in answer.body

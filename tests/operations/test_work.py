@@ -21,9 +21,9 @@ from ade.server.operations import RequestContext
 from ade.server.request_types import Nothing
 from ade.server.wire_format import from_wire, to_wire
 from ade.stores.resource_ports import LockQuery
+from ade.tasks.admission import admit
 from ade.tasks.api import create, tasks
 from ade.tasks.api.requests import Cancel, ListLines
-from ade.tasks.decisions import admit
 from ade.tasks.enqueue import fresh_id
 from ade.tasks.identifiers import DELIVER, NOTIFY
 from ade.tasks.lifecycle import Status

@@ -25,8 +25,7 @@ from ade.failures import Backoff
 from ade.settings.sections import StoreSettings, TaskSettings
 from ade.stores.ports import WORK, Stores, TaskQuery, TaskStore
 from ade.stores.sqlite.store import open_sqlite
-from ade.tasks.enqueue import Invocation, TaskPlan, enqueue, make_tasks, template_of
-from ade.tasks.identifiers import uuid7
+from ade.tasks.enqueue import Invocation, TaskPlan, enqueue, make_tasks, template_of, uuid7
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import AfterFailure, Definition, Queue, Task
 from ade.tasks.payloads import Payloads

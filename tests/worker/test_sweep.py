@@ -22,8 +22,7 @@ from ade.stores.ports import DONE, STOP, WORK, ClaimRequest, Stores
 from ade.stores.resource_ports import DocumentWrite
 from ade.tasks import schedules
 from ade.tasks.decisions import settle
-from ade.tasks.enqueue import enqueue
-from ade.tasks.identifiers import uuid7
+from ade.tasks.enqueue import enqueue, uuid7
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import AfterFailure, Schedule, Task, Worker
 from ade.tasks.outcomes import Failed, Succeeded

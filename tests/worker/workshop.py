@@ -16,9 +16,8 @@ from ade.settings import Settings
 from ade.settings.sections import SweepSettings
 from ade.stores.ports import Stores, TaskStore
 from ade.tasks.arguments import Signature
-from ade.tasks.enqueue import enqueue
+from ade.tasks.enqueue import enqueue, uuid7
 from ade.tasks.handlers import Handler, HandlerMode, Registry
-from ade.tasks.identifiers import uuid7
 from ade.tasks.model import Definition, Task
 from ade.tasks.payloads import Payloads
 from ade.tasks.service import CompletionWatcher

@@ -1,6 +1,5 @@
 """Access tokens in the store: create, use, revoke, and list them. Only the hash of a secret is stored."""
 
-import os
 from contextlib import suppress
 
 from msgspec import structs
@@ -22,7 +21,7 @@ from ade.errors import StaleWrite
 from ade.events.model import Event
 from ade.stores.ports import Stores
 from ade.stores.repository import decided
-from ade.tasks.identifiers import uuid7
+from ade.tasks.enqueue import fresh_id
 
 PREFIX = "ade_"  # so that people and secret scanners recognize a token
 
@@ -49,7 +48,7 @@ async def create_token(
         if not user.is_active:
             raise InvalidToken(f"{user.id} is deactivated, so no token of it is good for anything")
         token = Token(
-            id=uuid7(now, os.urandom(10)),
+            id=fresh_id(now),
             account=user.id,
             scopes=user.permissions if scopes is None else scopes,
             created_at=now,

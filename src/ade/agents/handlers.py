@@ -269,7 +269,7 @@ class AgentHandler:
         self._made: tuple[Stores, AgentRunner] | None = None
 
     async def run(self, order: AgentRunSpec, context: Context) -> AgentResult:
-        opened = self._app.opened
+        opened = self._app.opener.opened
         assert opened is not None  # handlers run only in workers, which have an open store
         runner = self._runner(opened.stores)
         async with run_events(opened.stores, order, TaskRunContext(context), actor=context.worker) as run:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 
 from msgspec import structs
 
-from ade.app.functions import AsyncTask, PlainTask, TaskFunction, make_handler
-from ade.app.handle import TaskHandle
+from ade.app.functions import AsyncTask, PlainTask, TaskFunction, TaskHandle
+from ade.app.lock import Lock
 from ade.common.calls import BlockingCall, Call, ClosingCall, Portal
 from ade.common.text import without_password
 from ade.composition.app_store import OpenStore, StoreOpener
@@ -19,12 +19,12 @@ from ade.errors import InvalidSchedule, InvalidTask
 from ade.logs import configure
 from ade.settings import Settings, load
 from ade.stores.ports import Clock
+from ade.tasks.admission import admit
 from ade.tasks.arguments import Signature
 from ade.tasks.cron import next_fire_ms
-from ade.tasks.decisions import admit
 from ade.tasks.definitions import arguments_by_name
 from ade.tasks.enqueue import Invocation, make_plan, make_tasks, template_of
-from ade.tasks.handlers import HandlerMode, Registry, refuse_while_imported
+from ade.tasks.handlers import HandlerMode, Registry, make_handler, refuse_while_imported
 from ade.tasks.identifiers import is_run
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, Schedule, Task
@@ -35,7 +35,6 @@ from ade.worker.instrumentation import open_spans
 
 if TYPE_CHECKING:  # programs that only enqueue do not load the worker modules
     from ade.app.agents import Agents
-    from ade.app.lock import Lock
     from ade.locks.model import LockSpec
     from ade.worker.handler_call import Middleware
     from ade.worker.supervisor import Handover
@@ -105,7 +104,7 @@ class Ade:
     def __init__(self, url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None) -> None:
         self.url = url
         self._given_settings = settings
-        self._opening = StoreOpener(partial(self._open_store, None, clock))
+        self.opener = StoreOpener(partial(self._open_store, None, clock))
         self.portal = Portal()
         self.task = TaskDecorator(self)
         self.registry = Registry()
@@ -200,15 +199,13 @@ class Ade:
         ttl: float | None = None,
         wait: float | None = None,
         purpose: str | None = None,
-    ) -> "Lock":
+    ) -> Lock:
         """Hold resources, all or none, for a block: `async with app.lock("repo:app")`, or a plain `with`.
 
         A bare name is locked for writing; `read(name)` shares it with other readers. Waits for ever unless `wait` is
         given, fairly and by priority. The lease of `ttl` seconds (None: the store's default, usually 30) is renewed
         while the block lasts; when that fails, the block is cancelled and LockLost raised.
         """
-        from ade.app.lock import Lock
-
         return Lock(
             self,
             resources,
@@ -277,14 +274,9 @@ class Ade:
     ) -> None:
         await self.close()
 
-    @property
-    def opened(self) -> OpenStore | None:
-        """The store if it is open, otherwise None."""
-        return self._opening.opened
-
     async def open(self) -> OpenStore:
         """Open the store, or return the open store. All other methods call this automatically."""
-        return self._opening.opened or await self._opening.open()
+        return self.opener.opened or await self.opener.open()
 
     def template_of(self, definition: Definition) -> Task:
         """Return a task with the defaults of a definition and the settings."""
@@ -308,11 +300,11 @@ class Ade:
     @asynccontextmanager
     async def redirected(self, url: str, clock: Clock) -> AsyncIterator[OpenStore]:
         """Use another store and clock during the block; for tests."""
-        usual, self._opening = self._opening, StoreOpener(partial(self._open_store, url, clock))
+        usual, self.opener = self.opener, StoreOpener(partial(self._open_store, url, clock))
         try:
             yield await self.open()
         finally:
-            redirected, self._opening = self._opening, usual
+            redirected, self.opener = self.opener, usual
             await redirected.close()
 
     async def _open_store(self, url: str | None, clock: Clock | None) -> OpenStore:
@@ -328,7 +320,7 @@ class Ade:
         return OpenStore(stores, payloads, self.settings)
 
     async def _close(self) -> None:
-        await self._opening.close()
+        await self.opener.close()
         self.portal.stop()
 
     async def _enqueue_many(self, calls: Sequence[Invocation[R]]) -> list[TaskHandle[R]]:
@@ -339,7 +331,7 @@ class Ade:
 
     def _enqueue_many_blocking(self, calls: Sequence[Invocation[R]]) -> list[TaskHandle[R]]:
         _check_calls(calls)
-        opened = self.opened or self.portal.run(self.open())
+        opened = self.opener.opened or self.portal.run(self.open())
         tasks = make_tasks(calls, now=opened.stores.clock.now())
         return self._handles(calls, opened.store_blocking(tasks, self.portal) if tasks else [])
 

@@ -10,11 +10,11 @@ from ade.agents.handlers import configured_profiles
 from ade.agents.notifications import notify_task
 from ade.agents.runs.command_line import goes_on_by
 from ade.agents.runs.model import AgentResult
-from ade.app.handle import TaskHandle
+from ade.app.functions import TaskHandle
 from ade.common.calls import Call
 from ade.errors import UnknownName
+from ade.tasks.admission import admit
 from ade.tasks.arguments import Signature
-from ade.tasks.decisions import admit
 from ade.tasks.enqueue import Invocation, make_tasks
 from ade.tasks.identifiers import check_inbox_id, is_run, task_name, type_of
 from ade.tasks.options import TaskOptions

@@ -1,29 +1,33 @@
-"""Task functions: what `@ade.task` returns, how it becomes a handler, and the context of a direct call."""
+"""Task functions: what `@ade.task` returns, the handle of an enqueued call, and the context of a direct call."""
 
-import dataclasses
 import functools
-import inspect
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypeVar, Unpack
 
+import msgspec
 from msgspec import structs
 
-from ade.app.handle import TaskHandle
-from ade.common.calls import BlockingCall, Call
-from ade.errors import InvalidTask
+from ade.approvals.model import Decision
+from ade.approvals.rollback import roll_back
+from ade.approvals.service import start, vote
+from ade.approvals.submission import submit
+from ade.approvals.votes import VoteRequest
+from ade.common.calls import BlockingCall, Call, Stream
+from ade.errors import InvalidTask, ResultExpired, TaskCancelled, TaskFailed
+from ade.events.model import Event
 from ade.locks.requests import LeaveLock, TakeLock, TakenLock
 from ade.logs import Log
-from ade.tasks.admission import check_name
-from ade.tasks.arguments import Parameters, Signature
+from ade.stores.ports import DONE
+from ade.tasks import service as tasks_service
+from ade.tasks.arguments import Signature
 from ade.tasks.enqueue import Invocation, TaskPlan, make_plan, make_tasks
-from ade.tasks.handlers import Handler, HandlerMode, Registry
+from ade.tasks.handlers import PREVIEW, ROLLBACK, Handler, with_part
 from ade.tasks.lifecycle import Status
-from ade.tasks.model import Effect, Task
-from ade.tasks.option_values import read_text
-from ade.tasks.options import DeclaredOptions, TaskOptions, check_known, definition_of
+from ade.tasks.model import Effect, OutputLine, Task
+from ade.tasks.options import TaskOptions
 from ade.worker.context import Context, SyncContext
 from ade.worker.messages import (
     BeginEffect,
@@ -39,7 +43,15 @@ if TYPE_CHECKING:
     from ade.app.ade import Ade
     from ade.composition.app_store import OpenStore
     from ade.locks.holder import HeldLock
+    from ade.tasks.reasons import Explanation
 
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S", Event, OutputLine)
+_PAGE = 200
+_FOLLOW_S = 0.25  # poll interval for changes that send no wake-up
 
 # The context of a task function that is called directly: nothing is recorded, but locks are acquired.
 
@@ -108,90 +120,158 @@ def _log(name: str, line: str) -> None:
     Log("ade.inline").info("task.says", name=name, line=line)
 
 
-def make_handler(function: Callable[..., Any], declared: DeclaredOptions) -> Handler:
-    """Build the handler of a function and its declared options. Raises InvalidTask if either is invalid."""
-    given: dict[str, Any] = {**declared}
-    check_known(given, DeclaredOptions)
-    if "concurrency_key" in given:
-        given.setdefault("concurrency_per_key", 1)
-    signature = Signature.of(function)
-    name = read_text("name", given.get("name", signature.parameters.function_name))
-    check_name(name)
-    key_of = given.get("concurrency_key")
-    return Handler(
-        name=name,
-        function=function,
-        signature=signature,
-        mode=_mode(function, name, cpu=given.get("cpu", False)),
-        definition=definition_of(name, given, signature.schema()),
-        concurrency_key=None if key_of is None else _key_maker(name, key_of, signature.parameters),
-    )
+class TaskHandle(Generic[R_co]):
+    """Cheap to make and keep: an id and where to ask about it."""
 
+    __slots__ = ("_app", "_signature", "id")
 
-def _mode(function: Callable[..., Any], name: str, *, cpu: bool) -> HandlerMode:
-    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
-        raise InvalidTask(f"task {name!r} is a generator; return a list, or enqueue a task for each item")
-    if not inspect.iscoroutinefunction(function):
-        return HandlerMode.PROCESS if cpu else HandlerMode.THREAD
-    if cpu:
-        raise InvalidTask(f"task {name!r} is async, so cpu=True cannot be used; make it a plain function")
-    return HandlerMode.ASYNC
+    def __init__(self, app: "Ade", task_id: str, signature: Signature | None = None) -> None:
+        self.id = task_id
+        self._app = app
+        self._signature = signature
 
+    def __repr__(self) -> str:
+        return f"<task {self.id}>"
 
-def _key_maker(name: str, key_of: Callable[..., str], parameters: Parameters) -> Callable[[Mapping[str, Any]], str]:
-    """Return a function that calls the user's key function with the arguments it names, including defaults."""
-    wanted = tuple(inspect.signature(key_of).parameters)
-    if unknown := [parameter for parameter in wanted if parameter not in parameters.types]:
-        raise InvalidTask(f"concurrency_key of task {name!r} asks for {', '.join(unknown)}, which is no argument of it")
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TaskHandle) and other.id == self.id
 
-    def key(arguments: Mapping[str, Any]) -> str:
-        known = {**parameters.defaults, **arguments}
-        made = key_of(*(known[parameter] for parameter in wanted))
-        if not isinstance(made, str):
-            raise InvalidTask(f"concurrency_key of task {name!r} must return text, not {made!r}")
-        return made
+    def __hash__(self) -> int:
+        return hash(self.id)
 
-    return key
+    def result(self, timeout: float | None = None) -> Call[R_co]:
+        """What the task returned, once it has.
 
+        Raises TaskFailed, TaskCancelled, ResultExpired, and WaitTimeout after `timeout` seconds.
+        """
+        return Call(self._result(timeout), self._app.portal)
 
-# A task can have two more parts: a preview of a call, and its rollback.
+    def wait(self, timeout: float | None = None) -> Call[Task]:
+        """The record once the task is final, however it ended. Raises WaitTimeout."""
+        return Call(self._wait(timeout), self._app.portal)
 
+    def get(self) -> Call[Task]:
+        """The record as it is now. Raises UnknownTask once it was pruned."""
+        return Call(self._get(), self._app.portal)
 
-PREVIEW, ROLLBACK = "preview", "rollback"
-_MARKS = {PREVIEW: "has_preview", ROLLBACK: "has_rollback"}
+    def status(self) -> Call[Status]:
+        return Call(self._status(), self._app.portal)
 
+    def cancel(self, reason: str | None = None) -> Call[Task]:
+        """Stop it, whatever it is doing; its unfinished children too. A late result is refused."""
+        return Call(self._cancel(reason), self._app.portal)
 
-def with_part(registry: Registry, handler: Handler, part: str, function: Callable[..., Any]) -> Handler:
-    """Register a function as a part of a task and return the updated handler. Raises InvalidTask."""
-    if part not in _MARKS:
-        raise InvalidTask(f"a task has a {' and a '.join(_MARKS)}, and no {part}")
-    definition = handler.definition
-    declared: DeclaredOptions = {
-        "name": f"{handler.name}:{part}",
-        "queue": definition.queue,
-        "priority": definition.priority,
-    }
-    own = make_handler(function, declared)
-    _check_fits(handler, own, part)
-    registry.add(own)
-    marked = dataclasses.replace(handler, definition=structs.replace(definition, **{_MARKS[part]: True}))
-    registry.by_name[handler.name] = marked
-    return marked
+    def submit(self, *, by: str | None = None) -> Call[Task]:
+        """Put a draft before people: it is previewed, scored and frozen. `by` is the account that does so."""
+        return Call(self._submit(by), self._app.portal)
 
+    def vote(
+        self, decision: Literal["approve", "reject", "request_changes"], *, by: str, digest: str, reason: str = ""
+    ) -> Call[Task]:
+        """Answer in the name of an account, about what has this digest: `(await handle.get()).digest`.
 
-def _check_fits(handler: Handler, own: Handler, part: str) -> None:
-    """Check that a part takes exactly the arguments of the task, because it is called with them."""
-    theirs, ours = handler.signature.parameters, own.signature.parameters
-    unknown = [name for name in ours.types if name not in theirs.types]
-    missing = [name for name in theirs.types if name not in ours.types]
-    if unknown or missing:
-        listed = ", ".join(theirs.types) or "nothing"
-        raise InvalidTask(f"the {part} of task {handler.name!r} must take the same arguments as the task: {listed}")
+        Raises DigestMismatch, GateClosed, NotEligible and its kinds, with nothing changed.
+        """
+        request = VoteRequest(voter=by, decision=Decision(decision), digest=digest, reason=reason, via="app")
+        return Call(self._vote(request), self._app.portal)
 
+    def start(self, *, by: str) -> Call[Task]:
+        """Let an approved task that waits for a hand join its queue."""
+        return Call(self._start(by), self._app.portal)
 
-P = ParamSpec("P")
-R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., Any])
+    def roll_back(self, *, by: str | None = None) -> "Call[TaskHandle[Any]]":
+        """Enqueue the rollback of a task that has ended; once, however often it is asked for."""
+        return Call(self._roll_back(by), self._app.portal)
+
+    def explain(self) -> "Call[Explanation]":
+        """Why it is not running, or what became of it."""
+        return Call(self._explain(), self._app.portal)
+
+    def events(self, *, follow: bool = False) -> Stream[Event]:
+        """What has happened to it, oldest first; with `follow` also what will, until it is final."""
+        return Stream(lambda: self._events(follow), self._app.portal)
+
+    def output(self, *, follow: bool = False) -> Stream[OutputLine]:
+        """The lines its runs have written; with `follow` also those to come, until it is final."""
+        return Stream(lambda: self._output(follow), self._app.portal)
+
+    async def _result(self, timeout: float | None) -> Any:
+        task = await self._wait(timeout)
+        match task.status:
+            case Status.COMPLETED:
+                return await self._decoded(task)
+            case Status.FAILED:
+                what = "an unknown error" if task.error is None else f"{task.error.type}: {task.error.message}"
+                raise TaskFailed(f"task {task.id} ({task.name}) failed: {what}", task_id=task.id, error=task.error)
+            case _:
+                because = f": {task.reason}" if task.reason else ""
+                raise TaskCancelled(
+                    f"task {task.id} ({task.name}) was {task.status}{because}", task_id=task.id, reason=task.reason
+                )
+
+    async def _decoded(self, task: Task) -> Any:
+        opened = await self._app.open()
+        raw = await tasks_service.result_of(opened.stores, opened.payloads, task)
+        if raw is None:
+            raise ResultExpired(f"the result of task {task.id} ({task.name}) was kept for its result_ttl and is gone")
+        signature = self._signature or self._app.signature_of(task.name)
+        return msgspec.json.decode(raw) if signature is None else signature.decode_result(raw)
+
+    async def _wait(self, timeout: float | None) -> Task:
+        return await (await self._app.open()).side.watch.wait(self.id, timeout)
+
+    async def _get(self) -> Task:
+        return await tasks_service.get((await self._app.open()).stores, self.id)
+
+    async def _status(self) -> Status:
+        return (await self._get()).status
+
+    async def _cancel(self, reason: str | None) -> Task:
+        return await tasks_service.cancel((await self._app.open()).stores, self.id, reason)
+
+    async def _submit(self, by: str | None) -> Task:
+        opened = await self._app.open()
+        return await submit(opened.stores, opened.payloads, self.id, actor=by)
+
+    async def _vote(self, request: VoteRequest) -> Task:
+        return await vote((await self._app.open()).stores, self.id, request)
+
+    async def _start(self, by: str) -> Task:
+        return await start((await self._app.open()).stores, self.id, actor=by)
+
+    async def _roll_back(self, by: str | None) -> "TaskHandle[Any]":
+        opened = await self._app.open()
+        return TaskHandle(self._app, (await roll_back(opened.stores, opened.payloads, self.id, actor=by)).id)
+
+    async def _explain(self) -> "Explanation":
+        from ade.tasks.explain import explain  # 14 ms that most programs do not need
+
+        return await explain((await self._app.open()).stores, self.id)
+
+    async def _events(self, follow: bool) -> AsyncIterator[Event]:
+        stores = (await self._app.open()).stores
+        async for event in self._followed(lambda last: stores.events.read(last, _PAGE, task_id=self.id), follow):
+            yield event
+
+    async def _output(self, follow: bool) -> AsyncIterator[OutputLine]:
+        stores = (await self._app.open()).stores
+        async for line in self._followed(lambda last: stores.outputs.read_output(self.id, last, _PAGE), follow):
+            yield line
+
+    async def _followed(self, read: Callable[[int], Awaitable[list[S]]], follow: bool) -> AsyncIterator[S]:
+        """Yield items in the order of their seq, to the current end or, with `follow`, until the task is final."""
+        wakeups = (await self._app.open()).stores.wakeups
+        last, is_complete = 0, not follow
+        while True:
+            seen = wakeups.generation(DONE)
+            is_complete = is_complete or (await self._get()).is_final  # before reading, to miss no item
+            while page := await read(last):
+                for item in page:
+                    last = item.seq
+                    yield item
+            if is_complete:
+                return
+            await wakeups.wait(DONE, seen, _FOLLOW_S)
 
 
 class TaskFunction(Generic[P, R]):
@@ -276,7 +356,7 @@ class TaskFunction(Generic[P, R]):
         self.__dict__.pop("plan", None)  # the cached plan does not include the new part
 
     async def _draft(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskHandle[R]:
-        opened = self._app.opened or await self._app.open()
+        opened = self._app.opener.opened or await self._app.open()
         [stored] = await opened.store([structs.replace(self._made(opened, args, kwargs), status=Status.DRAFT)])
         return TaskHandle(self._app, stored.id, self.handler.signature)
 
@@ -284,12 +364,12 @@ class TaskFunction(Generic[P, R]):
         return make_plan(self._app.template_of(self.handler.definition), self._options)
 
     async def _enqueue(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskHandle[R]:
-        opened = self._app.opened or await self._app.open()
+        opened = self._app.opener.opened or await self._app.open()
         [stored] = await opened.store([self._made(opened, args, kwargs)])
         return TaskHandle(self._app, stored.id, self.handler.signature)
 
     def _enqueue_blocking(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskHandle[R]:
-        opened, portal = self._app.opened, self._app.portal
+        opened, portal = self._app.opener.opened, self._app.portal
         opened = opened or portal.run(self._app.open())
         [stored] = opened.store_blocking([self._made(opened, args, kwargs)], portal)
         return TaskHandle(self._app, stored.id, self.handler.signature)

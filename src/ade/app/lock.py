@@ -146,7 +146,7 @@ class Lock:
         return entry.scope.covering(self._namespace, self._wishes)
 
     async def _take(self, scope: LockScope, known: HeldLock | None) -> LockHandle:
-        opened = self._app.opened or await self._app.open()
+        opened = self._app.opener.opened or await self._app.open()
         holder = opened.side.locks
         if known is not None:
             return LockHandle(self._app, holder, known)
@@ -174,7 +174,7 @@ class Lock:
 
 def _holder_of_threads(app: "Ade") -> "LockHolder[StoreLockClient]":
     """Return the lock holder for threads without an event loop, which runs on the event loop of the app."""
-    opened = app.opened
+    opened = app.opener.opened
     if opened is not None and opened.blocking_locks is not None:
         return opened.blocking_locks
     return app.portal.run(_open_for_threads(app))

@@ -1,6 +1,5 @@
 """Delegations in the store: create, revoke, and list who votes on behalf of whom. For the delegator or an admin."""
 
-import os
 from collections.abc import Sequence
 
 from msgspec import structs
@@ -20,7 +19,7 @@ from ade.errors import NotPermitted
 from ade.events.model import Event
 from ade.stores.ports import Stores
 from ade.stores.repository import Repository, decided
-from ade.tasks.identifiers import uuid7
+from ade.tasks.enqueue import fresh_id
 
 _KEPT_MS = 90 * 86_400_000  # after its end, to explain why a vote counted
 DELEGATIONS = Repository("delegation", Delegation, lambda delegation: delegation.ends_at + _KEPT_MS)
@@ -39,7 +38,7 @@ async def create(stores: Stores, wanted: Delegation, *, actor: str) -> Delegatio
     now = stores.clock.now()
     new = structs.replace(
         wanted,
-        id=uuid7(now, os.urandom(10)),
+        id=fresh_id(now),
         delegator=delegator.id,
         delegate=delegate,
         starts_at=max(wanted.starts_at, now),

@@ -15,9 +15,11 @@ from ade.approvals.rulebook import Rulebook, passes
 from ade.approvals.submission import store_held
 from ade.common.calls import Portal
 from ade.composition.stores import audit_place, lock_limits
+from ade.locks.client import StoreLockClient
+from ade.locks.holder import LockHolder
 from ade.server.operations import Services
 from ade.settings import Settings
-from ade.settings.runtime import RuntimeSettings, RuntimeSettingsCache
+from ade.settings.runtime import TASK_TIMEOUT, RuntimeSettings, RuntimeSettingsCache
 from ade.stores.ports import Stores
 from ade.tasks.definitions import DefinitionCache
 from ade.tasks.enqueue import check_cycles, store, store_blocking
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from ade.app.ade import Ade
     from ade.events.feed import EventFeed
     from ade.events.metrics import Metrics
-    from ade.locks.client import StoreLockClient
-    from ade.locks.holder import LockHolder
 
 
 class LoopServices:
@@ -48,12 +48,9 @@ class LoopServices:
         self.runtime = RuntimeSettingsCache(stores)
 
     @property
-    def locks(self) -> "LockHolder[StoreLockClient]":
+    def locks(self) -> LockHolder[StoreLockClient]:
         """The lock client, created on first use. For code on this loop."""
         if self._locks is None:
-            from ade.locks.client import StoreLockClient
-            from ade.locks.holder import LockHolder
-
             limits, finds_rings = lock_limits(self._settings), self._settings.locks.deadlock_detection
             self._locks = LockHolder(StoreLockClient(self._stores, limits=limits, finds_rings=finds_rings))
         return self._locks
@@ -85,7 +82,8 @@ class OpenStore:
     async def store(self, tasks: Sequence[Task]) -> list[Task]:
         """Store admitted tasks; the guard can hold them for approval. The store wakes a worker. Raises Denied."""
         rulebook, runtime = await self.current_rules()
-        tasks = runtime.limited(tasks)
+        if TASK_TIMEOUT in runtime.values:
+            tasks = runtime.limited(tasks)
         for task in tasks:
             if not passes(task, rulebook):
                 return await store_held(self.stores, self.payloads, tasks, rulebook)
@@ -107,7 +105,8 @@ class OpenStore:
         if rules is None:
             return portal.run(self.store(tasks))
         rulebook, runtime = rules
-        tasks = runtime.limited(tasks)
+        if TASK_TIMEOUT in runtime.values:
+            tasks = runtime.limited(tasks)
         for task in tasks:
             if not passes(task, rulebook):
                 return portal.run(self.store(tasks))

@@ -99,8 +99,8 @@ def _without_store(app: "Ade", url: str) -> Iterator[None]:
             f"this worker reaches ADE through {url} and has no store; use ctx in a task, or `ade.connect` for the rest"
         )
 
-    usual, app._opening = app._opening, StoreOpener(refuse)
+    usual, app.opener = app.opener, StoreOpener(refuse)
     try:
         yield
     finally:
-        app._opening = usual
+        app.opener = usual

@@ -1,5 +1,6 @@
-"""Validation of new tasks: names, keys, times, dependencies, and queue limits."""
+"""Admission of new tasks: checks of names, keys, times, dependencies, and queue limits, and the first events."""
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -7,9 +8,11 @@ from msgspec import structs
 
 from ade.accounts.model import SYSTEM
 from ade.errors import DependencyCycle, IdempotencyConflict, InvalidTask, QueueFull, UnknownDependency
+from ade.events.model import Event
 from ade.locks.model import check_priority, merged
+from ade.tasks.changes import EVENT_OF
 from ade.tasks.identifiers import DELIVER, NOTIFY, is_task_id
-from ade.tasks.lifecycle import BIRTHS
+from ade.tasks.lifecycle import BIRTHS, Verb
 from ade.tasks.model import Task, capabilities_of
 
 LAST_MOMENT = 253_402_300_799_000  # the end of the year 9999, the latest valid time
@@ -40,6 +43,50 @@ def check_name(name: str) -> None:
             f"task name {name[:120]!r} is not valid: start with a letter or '_', then letters, digits, '_', '.', ':'"
             " and '-', at most 200"
         )
+
+
+def admit(task: Task, *, now: int) -> Task:
+    """Return the task as it will be stored: checked, with its times and the digest of its arguments."""
+    admitted = structs.replace(
+        task,
+        created_at=now,
+        updated_at=now,
+        run_after=max(task.run_after, 0),
+        depends_on=tuple(dict.fromkeys(task.depends_on)),  # duplicates have no effect
+        locks=merged(task.locks) if task.locks else (),
+        needs=needs_of(task.needs) if task.needs else (),
+        args_digest=_args_digest(task),
+    )
+    check_task(admitted)
+    return admitted
+
+
+def _args_digest(task: Task) -> str | None:
+    """Return a digest only if there is an idempotency key: it detects a reuse with other arguments."""
+    return hashlib.sha256(bytes(task.args)).hexdigest() if task.idempotency_key is not None else None
+
+
+def creation_event(task: Task) -> Event:
+    """Return the event for a new task."""
+    (kind,) = EVENT_OF[Verb.CREATE]
+    payload: dict[str, object] = {"queue": task.queue, "name": task.name, "status": task.status}
+    if task.parent_id is not None:
+        payload["parent_id"] = task.parent_id
+    if task.run_after > task.created_at:
+        payload["run_after"] = task.run_after
+    if task.depends_on:
+        payload["waits_for"] = len(task.depends_on)
+    return Event(type=kind, at=task.created_at, task_id=task.id, actor=task.author_id, payload=payload)
+
+
+def birth_events(task: Task) -> tuple[Event, ...]:
+    """Return all events for a new task: its creation and, if it needs an approval, its gate."""
+    created = creation_event(task)
+    if task.review is None or task.review.gate is None:
+        return (created,)
+    from ade.approvals.votes import gate_events  # costs 7 ms and 500 KiB, which programs without reviews avoid
+
+    return created, *gate_events(task, task.review.gate)
 
 
 def check_task(task: Task) -> None:

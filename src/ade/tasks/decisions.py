@@ -3,62 +3,17 @@
 import hashlib
 import re
 
-from msgspec import Raw, structs
+from msgspec import Raw
 
 from ade.approvals.model import GateState, closed_review, edited
 from ade.errors import AdeError, IllegalTransition, InvalidTask
 from ade.events.model import ALERT, Event
 from ade.failures import FAILURES, MAX_THROTTLES, FailureKind, TaskError, grown_timeout_ms
-from ade.locks.model import merged
 from ade.tasks.admission import LAST_MOMENT, check_task, needs_of
-from ade.tasks.changes import EVENT_OF, Change, ChangePrecondition, change
+from ade.tasks.changes import Change, ChangePrecondition, change
 from ade.tasks.lifecycle import Status, Verb
 from ade.tasks.model import AfterFailure, Task
 from ade.tasks.outcomes import Deferred, Failed, Outcome, Released, Succeeded, Withheld
-
-
-def admit(task: Task, *, now: int) -> Task:
-    """Return the task as it will be stored: checked, with its times and the digest of its arguments."""
-    admitted = structs.replace(
-        task,
-        created_at=now,
-        updated_at=now,
-        run_after=max(task.run_after, 0),
-        depends_on=tuple(dict.fromkeys(task.depends_on)),  # duplicates have no effect
-        locks=merged(task.locks) if task.locks else (),
-        needs=needs_of(task.needs) if task.needs else (),
-        args_digest=_args_digest(task),
-    )
-    check_task(admitted)
-    return admitted
-
-
-def _args_digest(task: Task) -> str | None:
-    """Return a digest only if there is an idempotency key: it detects a reuse with other arguments."""
-    return hashlib.sha256(bytes(task.args)).hexdigest() if task.idempotency_key is not None else None
-
-
-def creation_event(task: Task) -> Event:
-    """Return the event for a new task."""
-    (kind,) = EVENT_OF[Verb.CREATE]
-    payload: dict[str, object] = {"queue": task.queue, "name": task.name, "status": task.status}
-    if task.parent_id is not None:
-        payload["parent_id"] = task.parent_id
-    if task.run_after > task.created_at:
-        payload["run_after"] = task.run_after
-    if task.depends_on:
-        payload["waits_for"] = len(task.depends_on)
-    return Event(type=kind, at=task.created_at, task_id=task.id, actor=task.author_id, payload=payload)
-
-
-def birth_events(task: Task) -> tuple[Event, ...]:
-    """Return all events for a new task: its creation and, if it needs an approval, its gate."""
-    created = creation_event(task)
-    if task.review is None or task.review.gate is None:
-        return (created,)
-    from ade.approvals.votes import gate_events  # costs 7 ms and 500 KiB, which programs without reviews avoid
-
-    return created, *gate_events(task, task.review.gate)
 
 
 def run_timeout_ms(task: Task) -> int | None:

@@ -16,10 +16,8 @@ from ade.approvals.model import Review
 from ade.errors import AdeError, DiskFull, InvalidTask, StoreError
 from ade.settings.sections import TaskSettings
 from ade.stores.ports import Stores
-from ade.tasks.admission import check_no_cycle
+from ade.tasks.admission import admit, check_no_cycle
 from ade.tasks.arguments import Signature
-from ade.tasks.decisions import admit
-from ade.tasks.identifiers import uuid7
 from ade.tasks.model import Definition, Task
 from ade.tasks.option_values import read_id, read_moment, read_ms
 from ade.tasks.options import TaskOptions, check_known, plain_fields, reviewed
@@ -98,9 +96,10 @@ async def _spilled(payloads: Payloads, task: Task) -> Task:
     return structs.replace(task, args=await payloads.spill(task.id, "args", task.args))
 
 
-# New task IDs. Random bytes are read in bulk: one system call per task would dominate the cost of an enqueue.
+# New IDs are UUIDv7. Random bytes are read in bulk: one system call per task would dominate the cost of an enqueue.
 
 
+_VARIANT = {f"{digit:x}": f"{0x8 | digit & 0x3:x}" for digit in range(16)}  # sets the two fixed bits
 _EACH, _DRAWN = 10, 400
 _pieces: list[bytes] = []  # `pop` is atomic, so no two threads get the same bytes
 
@@ -108,8 +107,14 @@ _pieces: list[bytes] = []  # `pop` is atomic, so no two threads get the same byt
 os.register_at_fork(after_in_child=_pieces.clear)
 
 
+def uuid7(now_ms: int, entropy: bytes) -> str:
+    """Return a UUIDv7 in its canonical text form. `entropy` is ten random bytes."""
+    time, rest = f"{now_ms & 0xFFFFFFFFFFFF:012x}", entropy.hex()
+    return f"{time[:8]}-{time[8:]}-7{rest[1:4]}-{_VARIANT[rest[4]]}{rest[5:8]}-{rest[8:20]}"
+
+
 def fresh_id(now_ms: int) -> str:
-    """Return a new task ID."""
+    """Return a new ID, such as that of a task."""
     try:
         piece = _pieces.pop()
     except IndexError:

@@ -1,14 +1,21 @@
-"""The registry of task handlers, and the check for scripts that use their app while a child process imports them."""
+"""Task handlers, their registry, and the check for scripts that use their app while a child process imports them."""
 
+import dataclasses
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import Any
 
+from msgspec import structs
+
 from ade.errors import InvalidTask, UnguardedMain, UnknownName
-from ade.tasks.arguments import Signature
+from ade.tasks.admission import check_name
+from ade.tasks.arguments import Parameters, Signature
 from ade.tasks.model import Definition
+from ade.tasks.option_values import read_text
+from ade.tasks.options import DeclaredOptions, check_known, definition_of
 
 
 class HandlerMode(StrEnum):
@@ -58,6 +65,87 @@ class Registry:
 
     def __iter__(self) -> Iterator[Handler]:
         return iter(self.by_name.values())
+
+
+def make_handler(function: Callable[..., Any], declared: DeclaredOptions) -> Handler:
+    """Build the handler of a function and its declared options. Raises InvalidTask if either is invalid."""
+    given: dict[str, Any] = {**declared}
+    check_known(given, DeclaredOptions)
+    if "concurrency_key" in given:
+        given.setdefault("concurrency_per_key", 1)
+    signature = Signature.of(function)
+    name = read_text("name", given.get("name", signature.parameters.function_name))
+    check_name(name)
+    key_of = given.get("concurrency_key")
+    return Handler(
+        name=name,
+        function=function,
+        signature=signature,
+        mode=_mode(function, name, cpu=given.get("cpu", False)),
+        definition=definition_of(name, given, signature.schema()),
+        concurrency_key=None if key_of is None else _key_maker(name, key_of, signature.parameters),
+    )
+
+
+def _mode(function: Callable[..., Any], name: str, *, cpu: bool) -> HandlerMode:
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise InvalidTask(f"task {name!r} is a generator; return a list, or enqueue a task for each item")
+    if not inspect.iscoroutinefunction(function):
+        return HandlerMode.PROCESS if cpu else HandlerMode.THREAD
+    if cpu:
+        raise InvalidTask(f"task {name!r} is async, so cpu=True cannot be used; make it a plain function")
+    return HandlerMode.ASYNC
+
+
+def _key_maker(name: str, key_of: Callable[..., str], parameters: Parameters) -> Callable[[Mapping[str, Any]], str]:
+    """Return a function that calls the user's key function with the arguments it names, including defaults."""
+    wanted = tuple(inspect.signature(key_of).parameters)
+    if unknown := [parameter for parameter in wanted if parameter not in parameters.types]:
+        raise InvalidTask(f"concurrency_key of task {name!r} asks for {', '.join(unknown)}, which is no argument of it")
+
+    def key(arguments: Mapping[str, Any]) -> str:
+        known = {**parameters.defaults, **arguments}
+        made = key_of(*(known[parameter] for parameter in wanted))
+        if not isinstance(made, str):
+            raise InvalidTask(f"concurrency_key of task {name!r} must return text, not {made!r}")
+        return made
+
+    return key
+
+
+# A task can have two more parts: a preview of a call, and its rollback.
+
+
+PREVIEW, ROLLBACK = "preview", "rollback"
+_MARKS = {PREVIEW: "has_preview", ROLLBACK: "has_rollback"}
+
+
+def with_part(registry: Registry, handler: Handler, part: str, function: Callable[..., Any]) -> Handler:
+    """Register a function as a part of a task and return the updated handler. Raises InvalidTask."""
+    if part not in _MARKS:
+        raise InvalidTask(f"a task has a {' and a '.join(_MARKS)}, and no {part}")
+    definition = handler.definition
+    declared: DeclaredOptions = {
+        "name": f"{handler.name}:{part}",
+        "queue": definition.queue,
+        "priority": definition.priority,
+    }
+    own = make_handler(function, declared)
+    _check_fits(handler, own, part)
+    registry.add(own)
+    marked = dataclasses.replace(handler, definition=structs.replace(definition, **{_MARKS[part]: True}))
+    registry.by_name[handler.name] = marked
+    return marked
+
+
+def _check_fits(handler: Handler, own: Handler, part: str) -> None:
+    """Check that a part takes exactly the arguments of the task, because it is called with them."""
+    theirs, ours = handler.signature.parameters, own.signature.parameters
+    unknown = [name for name in ours.types if name not in theirs.types]
+    missing = [name for name in theirs.types if name not in ours.types]
+    if unknown or missing:
+        listed = ", ".join(theirs.types) or "nothing"
+        raise InvalidTask(f"the {part} of task {handler.name!r} must take the same arguments as the task: {listed}")
 
 
 # Detects a script without a `__main__` guard: its main part runs when a child process imports a function from it.

@@ -17,7 +17,8 @@ from ade.settings.sections import WebhookSettings
 from ade.stores.ports import Stores
 from ade.stores.repository import Repository, StoredRecord, decided
 from ade.stores.resource_ports import DocumentWrite
-from ade.tasks.identifiers import KIND, uuid7
+from ade.tasks.enqueue import fresh_id
+from ade.tasks.identifiers import KIND
 from ade.webhooks.deliveries import Delivery, WebhookHealth
 from ade.webhooks.destinations import PUBLIC, NetworkPolicy, check_url, networks_of
 from ade.webhooks.model import (
@@ -90,7 +91,7 @@ async def create(
         raise InvalidWebhook(f"there are {MOST_WEBHOOKS} webhooks already, and more there may not be; remove one first")
     now, since = stores.clock.now(), await stores.events.last_seq()
     new = Webhook(
-        id=uuid7(now, os.urandom(10)),
+        id=fresh_id(now),
         url=url,
         events=tuple(dict.fromkeys(events)),
         secrets=(Secret(value=secret or _new_secret()),),

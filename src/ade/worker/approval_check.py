@@ -9,8 +9,7 @@ from msgspec import Raw
 
 from ade.accounts.model import SYSTEM
 from ade.stores.ports import Stores
-from ade.tasks.admission import PREVIEW_SUFFIX, ROLLBACK_SUFFIX
-from ade.tasks.decisions import admit
+from ade.tasks.admission import PREVIEW_SUFFIX, ROLLBACK_SUFFIX, admit
 from ade.tasks.enqueue import enqueue_plan
 from ade.tasks.handlers import Handler, Registry
 from ade.tasks.model import Task

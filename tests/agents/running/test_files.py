@@ -10,7 +10,7 @@ from ade.agents.conversations.model import ItemKind, NewItem
 from ade.agents.runs.files import MOST_RAW_BYTES, RunFiles, safe_name
 from ade.composition.agents import remove_old_files
 from ade.composition.stores import open_stores
-from ade.tasks.decisions import admit
+from ade.tasks.admission import admit
 from ade.tasks.enqueue import fresh_id
 from ade.tasks.model import Task
 

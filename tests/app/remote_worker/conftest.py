@@ -91,7 +91,7 @@ async def at_work(house: House, app: Ade, by: Role = Role.WORKER) -> AsyncIterat
     finally:
         remote.hurry.set()
         handover = await remote.ended()
-        assert app.opened is None, "it has opened a store"
+        assert app.opener.opened is None, "it has opened a store"
     assert handover.left_behind == ()
     assert await house.stores.maintenance.check_invariants() == []
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ade.errors import DependencyCycle, InvalidTask
+from ade.tasks.admission import admit
 from ade.tasks.api.requests import linked
-from ade.tasks.decisions import admit
-from ade.tasks.identifiers import uuid7
+from ade.tasks.enqueue import uuid7
 from ade.tasks.model import Task
 
 NOW = 1_760_000_000_000

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ade.errors import PayloadTooLarge
 from ade.tasks.decisions import fail_run
-from ade.tasks.identifiers import uuid7
+from ade.tasks.enqueue import uuid7
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.outcomes import Failed

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from ade.errors import InvalidWebhook
 from ade.events.model import Event
-from ade.tasks.decisions import admit
-from ade.tasks.identifiers import DELIVER, is_own, is_task_id, uuid7
+from ade.tasks.admission import admit
+from ade.tasks.enqueue import uuid7
+from ade.tasks.identifiers import DELIVER, is_own, is_task_id
 from ade.webhooks.deliveries import (
     LONGEST_EXCERPT,
     MAX_DELIVERIES,

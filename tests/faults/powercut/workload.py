@@ -17,9 +17,10 @@ from ade.settings import Settings
 from ade.settings.sections import StoreSettings
 from ade.stores.ports import ClaimRequest, Stores, TaskQuery
 from ade.stores.sqlite.connection import connect
+from ade.tasks.admission import admit
 from ade.tasks.changes import Change
-from ade.tasks.decisions import admit, break_chain, cancel, discard, lose_lease, replay, settle
-from ade.tasks.identifiers import uuid7
+from ade.tasks.decisions import break_chain, cancel, discard, lose_lease, replay, settle
+from ade.tasks.enqueue import uuid7
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, Task, Worker
 from ade.tasks.outcomes import Failed, Outcome, Released, Succeeded

@@ -7,7 +7,7 @@ from typing import Any
 from ade.accounts.model import User
 from ade.accounts.users import UserChanges, add_user, change_user
 from ade.app.ade import Ade
-from ade.app.handle import TaskHandle
+from ade.app.functions import TaskHandle
 from ade.approvals import repository as approvals_repository
 from ade.approvals import service as approvals_service
 from ade.approvals.digest import Preview

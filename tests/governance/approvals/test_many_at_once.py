@@ -19,8 +19,7 @@ from ade.approvals.model import GateState, Review
 from ade.approvals.rulebook_document import read_rulebook
 from ade.approvals.votes import VoteRequest
 from ade.stores.ports import Stores
-from ade.tasks.enqueue import enqueue
-from ade.tasks.identifiers import uuid7
+from ade.tasks.enqueue import enqueue, uuid7
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads

@@ -18,8 +18,9 @@ from ade.stores.redis.queues import RedisQueues, RedisSchedules
 from ade.stores.redis.tasks import RedisTasks
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.stores.redis.workers import RedisWorkers
-from ade.tasks.decisions import admit, settle
-from ade.tasks.identifiers import uuid7
+from ade.tasks.admission import admit
+from ade.tasks.decisions import settle
+from ade.tasks.enqueue import uuid7
 from ade.tasks.model import OutputLine, Task, Worker
 from ade.tasks.outcomes import Succeeded
 from tests.conformance.clock import StoryClock

@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 import pytest
 
 from ade import Ade, Status
-from ade.app.functions import TaskFunction
-from ade.app.handle import TaskHandle
+from ade.app.functions import TaskFunction, TaskHandle
 from ade.errors import (
     IdempotencyConflict,
     InvalidArguments,
@@ -67,7 +66,7 @@ class Program:
 
     def __enter__(self) -> "Program":
         self.work.enqueue("first").wait()  # opens the store, which takes an event loop
-        opened = self.ade.opened
+        opened = self.ade.opener.opened
         assert opened is not None
         until(lambda: opened.stores.wakeups.lag_s(RULES) < 1, "a subscription")
         self.ade.portal.run(opened.current_rules())  # the new subscription has made them old
@@ -78,7 +77,7 @@ class Program:
 
     def lines(self) -> sync_client.SyncClient:
         """The connections of threads."""
-        opened = self.ade.opened
+        opened = self.ade.opener.opened
         assert opened is not None
         assert isinstance(opened.stores.tasks, RedisTasks)
         lines = opened.stores.tasks._link.direct
@@ -87,7 +86,7 @@ class Program:
 
     def stored(self) -> int:
         """How many tasks there are."""
-        opened = self.ade.opened
+        opened = self.ade.opener.opened
         assert opened is not None
         return sum(tally.count for tally in self.ade.portal.run(opened.stores.queues.tallies()))
 
@@ -151,7 +150,7 @@ def test_a_key_is_used_once_and_misuse_is_told(program: Program, without_help: N
 
 
 def test_a_full_queue_is_told(program: Program) -> None:
-    opened = program.ade.opened
+    opened = program.ade.opener.opened
     assert opened is not None
     program.ade.portal.run(opened.stores.queues.configure(Queue(name="default", max_depth=2)))
     program.work.enqueue("a").wait()

@@ -18,13 +18,14 @@ from ade.stores.redis.cross_partition import CrossPartitionDependencies
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.tasks.admission import (
+    birth_events,
     check_no_cycle_of_known,
+    creation_event,
     key_conflict,
     queue_full,
     unknown_dependency,
     with_known_dependencies,
 )
-from ade.tasks.decisions import birth_events, creation_event
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 

@@ -12,13 +12,13 @@ from ade.stores.sqlite.codec import detail_of, new_row, packed, read_records, un
 from ade.stores.sqlite.connection import run, value
 from ade.stores.sqlite.writer import WriteOperation
 from ade.tasks.admission import (
+    birth_events,
     check_no_cycle_of_known,
     key_conflict,
     queue_full,
     unknown_dependency,
     with_known_dependencies,
 )
-from ade.tasks.decisions import birth_events
 from ade.tasks.lifecycle import FINAL, Status
 from ade.tasks.model import AfterFailure, Task, as_text
 

@@ -13,8 +13,8 @@ from ade.server.idempotency import OF_OTHERS, own_task_key
 from ade.server.operations import RequestContext, Services, account_of, check_own
 from ade.server.registry import operation
 from ade.server.routing import ETagUse
+from ade.tasks.admission import admit
 from ade.tasks.api.requests import CreatedTasks, linked
-from ade.tasks.decisions import admit
 from ade.tasks.definitions import checked_arguments
 from ade.tasks.enqueue import Invocation, TaskPlan, make_plan, make_tasks, template_of
 from ade.tasks.identifiers import is_run, is_task_id, owner_of

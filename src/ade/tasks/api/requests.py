@@ -20,8 +20,7 @@ from ade.server.request_types import (
     TaskName,
     described,
 )
-from ade.tasks.admission import check_no_cycle
-from ade.tasks.decisions import admit
+from ade.tasks.admission import admit, check_no_cycle
 from ade.tasks.identifiers import is_task_id
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import MaybeRaw, Task
