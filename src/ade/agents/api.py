@@ -3,6 +3,7 @@
 An account owns an agent whose ID is the account's name, or starts with that name and a slash.
 """
 
+from functools import partial
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -58,6 +59,7 @@ class ListSubagents(Form):
 
 MOST_AGENTS = 1_000  # that one account can register for itself
 _MOST_SUBAGENTS = 1_000
+_own_agent = partial(operation, permission=(Permission.ENQUEUE, Permission.OPERATE), others=Permission.OPERATE)
 
 
 @operation("GET /agents", permission=Permission.READ)
@@ -82,7 +84,7 @@ async def set_agent_capacity(services: Services, request: RequestContext, agent_
     return await registry.register(services.stores, agent_id, body.max_tasks, actor=request.actor)
 
 
-@operation("PUT /agents/{agent_id}", permission=(Permission.ENQUEUE, Permission.OPERATE), others=Permission.OPERATE)
+@_own_agent("PUT /agents/{agent_id}")
 async def register_agent(services: Services, request: RequestContext, agent_id: str, body: RegisterAgent) -> Agent:
     """Register an agent, with its type and capacity. A caller who can register only their own agents cannot change the
     capacity of a known one."""
@@ -98,44 +100,26 @@ async def register_agent(services: Services, request: RequestContext, agent_id: 
     )
 
 
-@operation(
-    "POST /agents/{agent_id}/heartbeat",
-    permission=(Permission.ENQUEUE, Permission.OPERATE),
-    others=Permission.OPERATE,
-    traffic=TrafficClass.WORK,
-    takes_key=False,
-)
+@_own_agent("POST /agents/{agent_id}/heartbeat", traffic=TrafficClass.WORK, takes_key=False)
 async def heartbeat_agent(services: Services, request: RequestContext, agent_id: str) -> Agent:
     """Say that it is there. An agent is shown as offline one minute after its last heartbeat."""
     await _check_own(services, request, agent_id)
     return await services.stores.agents.register(await _known(services, agent_id), keep=DESCRIPTION)
 
 
-@operation(
-    "POST /agents/{agent_id}/drain",
-    permission=(Permission.ENQUEUE, Permission.OPERATE),
-    others=Permission.OPERATE,
-)
+@_own_agent("POST /agents/{agent_id}/drain")
 async def drain_agent(services: Services, request: RequestContext, agent_id: str) -> Agent:
     """Begin nothing new on it."""
     return await _set_status(services, request, agent_id, AgentStatus.DRAINING)
 
 
-@operation(
-    "POST /agents/{agent_id}/activate",
-    permission=(Permission.ENQUEUE, Permission.OPERATE),
-    others=Permission.OPERATE,
-)
+@_own_agent("POST /agents/{agent_id}/activate")
 async def activate_agent(services: Services, request: RequestContext, agent_id: str) -> Agent:
     """Let it work again."""
     return await _set_status(services, request, agent_id, AgentStatus.ACTIVE)
 
 
-@operation(
-    "POST /agents/{agent_id}/offline",
-    permission=(Permission.ENQUEUE, Permission.OPERATE),
-    others=Permission.OPERATE,
-)
+@_own_agent("POST /agents/{agent_id}/offline")
 async def mark_agent_offline(services: Services, request: RequestContext, agent_id: str) -> Agent:
     """Say that it is not there."""
     return await _set_status(services, request, agent_id, AgentStatus.OFFLINE)

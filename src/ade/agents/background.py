@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 from ade.agents.conversations.model import InvalidInboxItem
 from ade.agents.protocols.base import ClippedText
@@ -24,75 +24,7 @@ from ade.errors import AdeError, InvalidInbox
 from ade.logs import Log
 from ade.tasks.outcomes import Leave
 
-if TYPE_CHECKING:
-    pass
-
-
-# Completion notifications for runs in this process: sent immediately if possible, otherwise retried until close.
-
-
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
-_MOST_TRIES = 2_900  # about a day
 log = Log("ade.agents")
-
-
-class IdentifiedRun(Protocol):
-    """Anything with an ID; the bound of `CompletionNotifier`'s type variable."""
-
-    @property
-    def id(self) -> str: ...
-
-
-T = TypeVar("T", bound=IdentifiedRun)
-
-
-class CompletionNotifier(Generic[T]):
-    """Sends completion notifications, and retries while the store is unavailable or the inbox full. Bound to one event
-    loop.
-    """
-
-    def __init__(self, tell: Callable[[T], Awaitable[None]] | None) -> None:
-        self._tell = tell
-        self._closing = asyncio.Event()
-        self._jobs: set[asyncio.Task[None]] = set()
-
-    async def tell(self, task: T) -> None:
-        """Send the notification. Returns after the first attempt; later attempts run in the background."""
-        if not await self._is_told(task):
-            job = asyncio.create_task(self._tell_later(task))
-            self._jobs.add(job)
-            job.add_done_callback(self._jobs.discard)
-
-    async def close(self) -> None:
-        """Make one final attempt for each unsent notification."""
-        self._closing.set()
-        await asyncio.gather(*self._jobs, return_exceptions=True)
-
-    async def _tell_later(self, task: T) -> None:
-        pause = _FIRST_PAUSE_S
-        for _ in range(_MOST_TRIES):
-            if self._closing.is_set():
-                break
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._closing.wait()
-            if await self._is_told(task):
-                return
-            pause = min(pause * 2, _LONGEST_PAUSE_S)
-        log.error("task.end_never_told", task_id=task.id)
-
-    async def _is_told(self, task: T) -> bool:
-        try:
-            if self._tell is not None:
-                await self._tell(task)
-        except (InvalidInbox, InvalidInboxItem) as error:  # permanent: do not retry
-            log.error("task.end_never_told", task_id=task.id, error=str(error))
-        except Exception as error:
-            log.warning("task.end_not_told", task_id=task.id, error=str(error))
-            return False
-        return True
-
-
 MOST_RUNNING = 32
 FORGOTTEN_AFTER_MS = 300_000
 CALLBACK_S = 10.0  # time limit for a caller's callback during shutdown
@@ -188,11 +120,9 @@ class BackgroundTask:
 
     async def until_known(self) -> None:
         """Wait briefly until the run's IDs are known or the run has ended."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(_KNOWN_AFTER_S):
                 await self._known.wait()
-        except TimeoutError:
-            pass
 
     async def until_over(self) -> None:
         """Wait until the program has exited. Notifications might still be pending."""
@@ -200,11 +130,9 @@ class BackgroundTask:
 
     async def until_ended(self, timeout: float | None = None) -> None:
         """Wait until the run has ended and its callback and notification are done. A timeout is not an error."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._ended.wait()
-        except TimeoutError:
-            pass
 
     def end(self, now: int, *, result: AgentResult | None = None, error: str | None = None) -> None:
         """Record the result or the error."""
@@ -213,9 +141,63 @@ class BackgroundTask:
         self._known.set()
         self._over.set()
 
-    def tell_ended(self) -> None:
+    def mark_ended(self) -> None:
         """Wake callers of `until_ended`."""
         self._ended.set()
+
+
+# Completion notifications for runs in this process: sent immediately if possible, otherwise retried until close.
+
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
+_MOST_TRIES = 2_900  # about a day
+
+
+class CompletionNotifier:
+    """Sends completion notifications, and retries while the store is unavailable or the inbox full. Bound to one event
+    loop.
+    """
+
+    def __init__(self, send: OnComplete | None) -> None:
+        self._send = send
+        self._closing = asyncio.Event()
+        self._jobs: set[asyncio.Task[None]] = set()
+
+    async def notify(self, task: BackgroundTask) -> None:
+        """Send the notification. Returns after the first attempt; later attempts run in the background."""
+        if not await self._is_sent(task):
+            job = asyncio.create_task(self._retry(task))
+            self._jobs.add(job)
+            job.add_done_callback(self._jobs.discard)
+
+    async def close(self) -> None:
+        """Make one final attempt for each unsent notification."""
+        self._closing.set()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+
+    async def _retry(self, task: BackgroundTask) -> None:
+        pause = _FIRST_PAUSE_S
+        for _ in range(_MOST_TRIES):
+            if self._closing.is_set():
+                break
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._closing.wait()
+            if await self._is_sent(task):
+                return
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+        log.error("task.notification_lost", task_id=task.id)
+
+    async def _is_sent(self, task: BackgroundTask) -> bool:
+        try:
+            if self._send is not None:
+                await self._send(task)
+        except (InvalidInbox, InvalidInboxItem) as error:  # permanent: do not retry
+            log.error("task.notification_lost", task_id=task.id, error=str(error))
+        except Exception as error:
+            log.warning("task.notification_failed", task_id=task.id, error=str(error))
+            return False
+        return True
 
 
 Allows = Callable[[str, str, dict[str, Any]], Awaitable[Leave]]  # type, tool, arguments; raises Denied
@@ -260,7 +242,7 @@ class BackgroundTasks:
         self._run = run
         self._now = now
         self._allows = allows
-        self._teller = CompletionNotifier(on_end)
+        self._notifier = CompletionNotifier(on_end)
         self._tasks: dict[str, BackgroundTask] = {}
         self._closing = asyncio.Event()
         self._last = 0
@@ -306,7 +288,7 @@ class BackgroundTasks:
             if task.is_running and task.job is not None:
                 task.job.cancel()
         await asyncio.gather(*(task.job for task in self._tasks.values() if task.job), return_exceptions=True)
-        await self._teller.close()
+        await self._notifier.close()
 
     async def _perform(self, task: BackgroundTask) -> None:
         try:
@@ -322,7 +304,7 @@ class BackgroundTasks:
         try:
             await self._call_back(task)
         finally:
-            await self._teller.tell(task)
+            await self._notifier.notify(task)
 
     async def _call_back(self, task: BackgroundTask) -> None:
         """Call the caller's callback. Its errors go to the transcript, where the caller can read them."""
@@ -351,7 +333,7 @@ class BackgroundTasks:
     def _close(self, task: BackgroundTask) -> None:
         if task.is_running:  # stopped before it started
             task.end(self._now(), error=ABORTED if task.is_stopped else INTERRUPTED)
-        task.tell_ended()
+        task.mark_ended()
 
     def _order(self, task: BackgroundTask) -> AgentRunSpec:
         work = task.work

@@ -14,6 +14,7 @@ from ade.approvals.review_requests import ApprovalRequirement, ReviewerDirectory
 from ade.approvals.risk import Risk, RiskFacts, RiskLevel
 from ade.approvals.risk import assess as assess_risk
 from ade.approvals.rulebook import Rulebook, SelectedPolicy, criticalities_of, policy_for
+from ade.approvals.rulebook_document import digested, read_rulebook
 from ade.errors import StaleWrite
 from ade.events.model import Event
 from ade.settings import runtime as settings_runtime
@@ -49,8 +50,6 @@ async def apply(stores: Stores, rulebook: Rulebook, *, actor: str | None, seen: 
 
     A rulebook equal to the newest one creates no new version. Raises StaleWrite if another one was applied since.
     """
-    from ade.approvals.rulebook_document import digested  # takes 5 ms, which readers do not need
-
     kept = await NEWEST.get(stores, CURRENT)
     newest = 0 if kept is None else kept.record.version
     if seen is not None and seen != newest:
@@ -110,8 +109,6 @@ async def _newer(stores: Stores, known: Rulebook | None) -> Rulebook:
         return Rulebook()
     if known is not None and known.version == kept.record.version:
         return known
-    from ade.approvals.rulebook_document import read_rulebook  # most stores have no rulebook
-
     return read_rulebook(kept.record.rules, version=kept.record.version)
 
 

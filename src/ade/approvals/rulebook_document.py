@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ from ade.approvals.model import MAX_POLICY_MS, Policy, PolicyRule, PolicyStep, R
 from ade.approvals.risk import RiskLevel
 from ade.approvals.rulebook import PolicyEntry, Rulebook
 from ade.common.text import read_duration, written_duration
+from ade.errors import close_names
 
 # Plain data, read field by field. Every error names its location and what to write there.
 
@@ -144,7 +144,7 @@ class TableReader:
         """Raise InvalidRulebook for unknown keys."""
         for key in self._data:
             if key not in self._known:
-                near = get_close_matches(key, self._known, n=1)
+                near = close_names(key, self._known)
                 hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(sorted(set(self._known)))}"
                 raise self.wrong(key[:100], f"is not known; {hint}")
 
@@ -339,8 +339,8 @@ def as_document(rulebook: Rulebook) -> dict[str, Any]:
     """Return the rulebook without its version. `read_rulebook` makes an equal rulebook from it."""
     return {
         "criticality": dict(sorted(rulebook.criticality.items())),
-        "guard": [_guard_rule_rulebook_writing(rule) for rule in rulebook.guard],
-        "policy": [_entry_rulebook_writing(entry) for entry in rulebook.policies],
+        "guard": [_guard_rule_document(rule) for rule in rulebook.guard],
+        "policy": [_entry_document(entry) for entry in rulebook.policies],
     }
 
 
@@ -350,7 +350,7 @@ def digested(rulebook: Rulebook) -> tuple[dict[str, Any], str]:
     return document, digest_of(document)
 
 
-def _guard_rule_rulebook_writing(rule: GuardRule) -> dict[str, Any]:
+def _guard_rule_document(rule: GuardRule) -> dict[str, Any]:
     return _given(
         name=rule.name,
         tool=rule.tool,
@@ -366,7 +366,7 @@ def _guard_rule_rulebook_writing(rule: GuardRule) -> dict[str, Any]:
     )
 
 
-def _entry_rulebook_writing(entry: PolicyEntry) -> dict[str, Any]:
+def _entry_document(entry: PolicyEntry) -> dict[str, Any]:
     policy, usual = entry.policy, Policy(id="usual", rules=())
     return _given(
         id=policy.id,

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from ade.agents.conversations import rules as conversations_rules
-from ade.agents.conversations.inbox import BlockedReason, ClearReason, Inbox, Notice, call_of, wire_event
+from ade.agents.conversations.inbox import BlockedReason, ClearReason, Inbox, Notice, wire_event
 from ade.agents.conversations.memory_inbox import (
     LISTENER,
     MOST_BUFFERED,
@@ -15,8 +15,10 @@ from ade.agents.conversations.memory_inbox import (
     Condition,
     MessageBridge,
     Priority,
+    QueueCallbacks,
     blocked_reason,
     item_of,
+    notify,
 )
 from ade.agents.conversations.model import (
     MOST_ITEMS,
@@ -189,19 +191,21 @@ class TestWire:
         ]
 
     def test_every_notice_says_what_to_call_with_what(self) -> None:
-        calls = [call_of(notice) for notice in self.steps()]
+        called = list[tuple[str, tuple[object, ...]]]()
+        callbacks = QueueCallbacks(
+            on_enqueued=lambda *given: called.append(("enqueued", given)),
+            on_dequeued=lambda *given: called.append(("dequeued", given)),
+            on_blocked=lambda *given: called.append(("blocked", given)),
+            on_cleared=lambda *given: called.append(("cleared", given)),
+            on_dropped=lambda *given: called.append(("dropped", given)),
+            on_removed=lambda *given: called.append(("removed", given)),
+        )
+        for notice in self.steps():
+            notify(callbacks, notice, None)
 
-        assert [call.callback for call in calls] == [
-            "on_enqueued",
-            "on_enqueued",
-            "on_dropped",
-            "on_enqueued",
-            "on_blocked",
-            "on_dequeued",
-            "on_cleared",
-            "on_removed",
-        ]
-        assert calls[4].arguments == (BlockedReason.STREAMING, 2)
+        names = [name for name, _ in called]
+        assert names == ["enqueued", "enqueued", "dropped", "enqueued", "blocked", "dequeued", "cleared", "removed"]
+        assert called[4] == ("blocked", (BlockedReason.STREAMING, 2))
 
 
 def said(text: str, kind: BridgeKind = BridgeKind.TASK_NOTIFICATION) -> BridgeMessage:

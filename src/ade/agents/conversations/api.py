@@ -1,7 +1,7 @@
 """HTTP operations on conversation inboxes: list, read, send, remove, clear, and reset."""
 
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct, structs
 
@@ -29,6 +29,9 @@ from ade.server.request_types import Form, InboxName, PageSize
 from ade.server.routing import ETagUse
 from ade.tasks.identifiers import check_inbox_id, is_run
 from ade.worker.views import is_fed
+
+if TYPE_CHECKING:
+    from ade.agents.conversations.durable_inbox import DurableInbox
 
 # Responses. The lease ID is known only to its holder, and is never returned.
 
@@ -202,24 +205,26 @@ async def put_inbox_items(services: Services, request: RequestContext, inbox_id:
     and agents say (messages, actions and continuations of a turn), not notifications in the name of ADE. Such a caller
     binds an inbox only to an agent, and only while it is empty and has no consumer. Raises InboxFull, with no item
     stored, and NotPermitted."""
-    from ade.agents.conversations.durable_inbox import DurableInbox  # imports asyncio, which reads do not need
-
     dropped: list[str] = []
-    callbacks = QueueCallbacks(on_dropped=lambda item, *_: dropped.append(item.id))
-    inbox = DurableInbox(services.stores, inbox_id, callbacks=callbacks)
+    inbox = _inbox(services, inbox_id, QueueCallbacks(on_dropped=lambda item, *_: dropped.append(item.id)))
     news = [_new_item(request, form) for form in body.items]
     put = await inbox.enqueue_all(news, consumer=body.consumer, check=partial(_check_binding, request, body.consumer))
     if put is None:
         raise InboxFull(f"the inbox {inbox_id} is full", advice=f"`ade inbox show {inbox_id}` tells what waits in it")
     has_feeder = body.consumer is None or await is_fed(services.stores, body.consumer)
     items = [
-        PutItem(is_new=False, key=one.key) if isinstance(one, DuplicateItem) else _put(one.id, one.key) for one in put
+        PutItem(is_new=False, key=one.key)
+        if isinstance(one, DuplicateItem)
+        else PutItem(is_new=True, item_id=one.id, key=one.key)
+        for one in put
     ]
     return PutItems(inbox_id=inbox_id, items=items, is_fed=has_feeder, dropped=dropped)
 
 
-def _put(item_id: str, key: str | None) -> PutItem:
-    return PutItem(is_new=True, item_id=item_id, key=key)
+def _inbox(services: Services, inbox_id: str, callbacks: QueueCallbacks | None = None) -> "DurableInbox":
+    from ade.agents.conversations.durable_inbox import DurableInbox  # imports asyncio, which reads do not need
+
+    return DurableInbox(services.stores, inbox_id, callbacks=callbacks)
 
 
 def _new_item(request: RequestContext, form: NewInboxItem) -> NewItem:
@@ -247,10 +252,8 @@ def _check_binding(request: RequestContext, consumer: str | None, inbox: Inbox) 
 @operation("DELETE /inboxes/{inbox_id}/items/{item_id}", permission=Permission.OPERATE)
 async def remove_inbox_item(services: Services, request: RequestContext, inbox_id: str, item_id: str) -> None:
     """Take an item out."""
-    from ade.agents.conversations.durable_inbox import DurableInbox
-
     await _check_known(services, inbox_id)
-    if await DurableInbox(services.stores, inbox_id).remove(item_id) is None:
+    if await _inbox(services, inbox_id).remove(item_id) is None:
         raise UnknownInboxItem(
             f"no item {item_id[:100]!r} waits in the inbox {inbox_id}",
             advice=f"`ade inbox show {inbox_id}` shows what does",
@@ -260,14 +263,8 @@ async def remove_inbox_item(services: Services, request: RequestContext, inbox_i
 @operation("POST /inboxes/{inbox_id}/clear", permission=Permission.OPERATE, tag=ETagUse.HEEDED)
 async def clear_inbox(services: Services, request: RequestContext, inbox_id: str, body: ClearInbox) -> ClearedItems:
     """Empty an inbox. With If-Match, only what was seen is removed. A batch in progress stays with its consumer."""
-    from ade.agents.conversations.durable_inbox import DurableInbox
-
     await _check_known(services, inbox_id)
-
-    def check(inbox: Inbox) -> None:
-        request.check_version(inbox.version)
-
-    gone = await DurableInbox(services.stores, inbox_id).clear(body.reason, check=check)
+    gone = await _inbox(services, inbox_id).clear(body.reason, check=lambda inbox: request.check_version(inbox.version))
     return ClearedItems(inbox_id=inbox_id, cleared=[item.id for item in gone])
 
 
@@ -275,10 +272,8 @@ async def clear_inbox(services: Services, request: RequestContext, inbox_id: str
 async def reset_inbox(services: Services, request: RequestContext, inbox_id: str) -> None:
     """Forget what its consumer remembers. The next turn starts from scratch; no item is lost. Raises InboxBusy while a
     batch is in progress."""
-    from ade.agents.conversations.durable_inbox import DurableInbox
-
     await _check_known(services, inbox_id)
-    if not await DurableInbox(services.stores, inbox_id).reset():
+    if not await _inbox(services, inbox_id).reset():
         raise InboxBusy(
             f"a batch of the inbox {inbox_id} is out, and whoever has it writes what he remembers at its end; try"
             " again then, or cancel the task of the turn first"

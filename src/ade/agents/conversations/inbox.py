@@ -11,7 +11,7 @@ from ade.errors import StaleWrite, StoreCorrupt
 from ade.events.model import Event
 from ade.tasks.identifiers import check_inbox_id
 
-# Notices: what to report after a change. Each notice is for one callback.
+# Notices: what to report after a change. Each is for one callback, named after its tag: `on_enqueued`.
 #
 # The fields of a notice are the arguments of its callback, in order.
 
@@ -118,29 +118,6 @@ Notice = (
     | BatchReturned
 )
 
-_CALLBACKS: Mapping[type[Notice], str] = {
-    ItemEnqueued: "on_enqueued",
-    BatchDequeued: "on_dequeued",
-    InboxBlocked: "on_blocked",
-    InboxCleared: "on_cleared",
-    ItemDropped: "on_dropped",
-    ItemRemoved: "on_removed",
-    BatchConfirmed: "on_confirmed",
-    BatchReturned: "on_returned",
-}
-
-
-class CallbackInvocation(Struct, frozen=True):
-    """A callback's name, and its arguments."""
-
-    callback: str
-    arguments: tuple[object, ...]
-
-
-def call_of(notice: Notice) -> CallbackInvocation:
-    """Return the callback for a notice, with its arguments."""
-    return CallbackInvocation(_CALLBACKS[type(notice)], structs.astuple(notice))
-
 
 def wire_event(notice: Notice, *, session_id: str, uuid: str) -> dict[str, object] | None:
     """Return the notice as a line of the agents' own protocol; None if the protocol has no such line."""
@@ -150,31 +127,17 @@ def wire_event(notice: Notice, *, session_id: str, uuid: str) -> dict[str, objec
 
 def _wire_body(notice: Notice) -> dict[str, object] | None:
     match notice:
-        case ItemEnqueued(item, queue_len):
-            return {
-                "type": "queue_item_enqueued",
-                "item_id": item.id,
-                "client_message_id": item.message_id,
-                "source": item.source,
-                "kind": item.kind,
-                "queue_len": queue_len,
-            }
-        case BatchDequeued(batch):
-            return {
-                "type": "queue_batch_dequeued",
-                "batch_id": batch.batch_id,
-                "item_ids": [item.id for item in batch.items],
-                "merged_count": batch.merged_count,
-                "queue_len_after": batch.queue_len_after,
-            }
-        case InboxBlocked(reason, queue_len):
-            return {"type": "queue_blocked", "reason": reason, "queue_len": queue_len}
+        case ItemEnqueued():
+            return {"type": "queue_item_enqueued", **_payload(notice)}
+        case BatchDequeued():
+            return {"type": "queue_batch_dequeued", **_payload(notice)}
+        case InboxBlocked():
+            return {"type": "queue_blocked", **_payload(notice)}
         case InboxCleared(reason, count):
             return {"type": "queue_cleared", "reason": reason, "cleared_count": count}
         case ItemDropped(item, reason, queue_len):
             return {"type": "queue_item_dropped", "item_id": item.id, "reason": reason, "queue_len": queue_len}
-        case ItemRemoved() | BatchConfirmed() | BatchReturned():
-            return None
+    return None
 
 
 Answer_co = TypeVar("Answer_co", covariant=True)
@@ -366,19 +329,18 @@ INBOX_EVENTS = frozenset(EVENT_OF.values())
 def events_of(inbox_id: str, notices: Sequence[Notice], *, at: int) -> list[Event]:
     """Return the event log entries for these notices."""
     return [
-        Event(type=EVENT_OF[type(notice)], at=at, payload={"inbox_id": inbox_id, **_told(notice)}) for notice in notices
+        Event(type=EVENT_OF[type(notice)], at=at, payload={"inbox_id": inbox_id, **_payload(notice)})
+        for notice in notices
     ]
 
 
-def _told(notice: Notice) -> dict[str, object]:
+def _payload(notice: Notice) -> dict[str, object]:
     """Return the fields of the agents' own protocol, extended to notices that it does not cover."""
     match notice:
-        case ItemEnqueued(item, queue_len):
+        case ItemEnqueued(item, queue_len) | ItemRemoved(item, queue_len):
             return {**_item(item), "queue_len": queue_len}
         case ItemDropped(item, reason, queue_len):
             return {**_item(item), "reason": reason.value, "queue_len": queue_len}
-        case ItemRemoved(item, queue_len):
-            return {**_item(item), "queue_len": queue_len}
         case InboxBlocked(reason, queue_len):
             return {"reason": reason.value, "queue_len": queue_len}
         case InboxCleared(reason, count, items):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum, auto
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ade.agents.conversations import rules as conversations_rules
 from ade.agents.conversations.inbox import (
@@ -17,7 +17,6 @@ from ade.agents.conversations.inbox import (
     InboxChange,
     Notice,
     ReturnReason,
-    call_of,
 )
 from ade.agents.conversations.model import ItemBatch, ItemKind, ItemSource, NewItem, StoredItem, inbox_limits
 
@@ -40,16 +39,16 @@ class QueueCallbacks:
 
 def notify(callbacks: QueueCallbacks, notice: Notice, on_error: Callable[[str, Exception], object] | None) -> None:
     """Call the callback for this notice. Its errors go to `on_error`, with the callback's name."""
-    call = call_of(notice)
-    callback = getattr(callbacks, call.callback)
+    name = f"on_{notice.__struct_config__.tag}"
+    callback = getattr(callbacks, name)
     if callback is None:
         return
     try:
-        callback(*call.arguments)
+        callback(*structs.astuple(notice))
     except Exception as error:
         # A failing callback must not break the queue.
         if on_error is not None:
-            on_error(call.callback, error)
+            on_error(name, error)
 
 
 class QueueRuntime:
