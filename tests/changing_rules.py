@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from ade.composition.app_store import OpenStore
 from ade.stores.ports import RULES, Stores
 from tests.stalls import watching
-from tests.worker.workshop import eventually
+from tests.worker.harness import eventually
 
 PROMISED_S = 1.0  # until a changed rule takes effect everywhere
 

@@ -1,19 +1,24 @@
-"""What every test shares: the event loop it runs on, how hard random tests try, and what is said at the end."""
+"""What every test shares: the event loop, a clock, stores, how hard random tests try, and the summary at the end."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from ade.accounts import users
 from ade.accounts.users import HashCost
+from ade.stores.ports import Stores
+from ade.tasks.payloads import Payloads
+from ade.testing import TestClock
 from tests import depth, summary
-from tests.conformance.backends import BACKENDS
-from tests.conformance.clock import StoryClock
+from tests.conformance.backends import BACKENDS, sound
+from tests.server.operations import ops
 from tests.servers.plugin import server_binary, server_pool
 from tests.servers.pool import NoSuchServer
+from tests.tasks.queue_driver import QueueDriver
 
-__all__ = ["server_binary", "server_pool"]
+__all__ = ["ops", "server_binary", "server_pool"]
 depth.load_profile()
 
 
@@ -24,9 +29,26 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def clock() -> StoryClock:
+def clock() -> TestClock:
     """It moves when a story says so."""
-    return StoryClock()
+    return TestClock()
+
+
+@pytest.fixture(params=["memory", "sqlite", "valkey"])
+async def stores(request: pytest.FixtureRequest, tmp_path: Path, clock: TestClock) -> AsyncIterator[Stores]:
+    """Every kind of store that behaves in a way of its own; afterwards its invariants must hold."""
+    async with sound(await BACKENDS[request.param].open(tmp_path, clock)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def payloads(stores: Stores) -> Payloads:
+    return Payloads(stores.blobs, inline_limit=100, hard_limit=10_000)
+
+
+@pytest.fixture
+def queue(stores: Stores, payloads: Payloads, clock: TestClock) -> QueueDriver:
+    return QueueDriver(stores, payloads, clock)
 
 
 @pytest.fixture

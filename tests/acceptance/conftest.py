@@ -1,6 +1,6 @@
-"""The stores the protocol must hold on. A further store joins by a line in STORES."""
+"""The stores the protocol must hold on. Another store joins by its name in STORES."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -8,20 +8,14 @@ import pytest
 from ade import Ade, Settings
 from ade.settings.sections import RedisSettings, StoreSettings
 from ade.testing import TestKit, harness
-from tests.servers.plugin import binary_or_skip
-from tests.servers.pool import POOL
+from tests.stores.urls import store_url
 
-STORES: Mapping[str, Callable[[Path], str]] = {
-    "sqlite": lambda folder: f"sqlite:///{folder / 'ade.db'}",
-    "valkey": lambda _: POOL.standalone("valkey").url,
-    "redis": lambda _: POOL.standalone(binary_or_skip("redis").kind).url,
-    "cluster": lambda _: POOL.cluster("valkey").url,
-}
+STORES = ("sqlite", "valkey", "redis", "cluster")
 
 
 @pytest.fixture(params=STORES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return STORES[request.param](tmp_path)
+    return store_url(request.param, tmp_path)
 
 
 @pytest.fixture

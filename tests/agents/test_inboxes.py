@@ -19,15 +19,15 @@ from ade.errors import InvalidInbox, StaleLease, StaleWrite
 from ade.settings.sections import StoreSettings
 from ade.stores.ports import Stores
 from ade.stores.sqlite.store import open_sqlite
+from ade.testing import TestClock
+from tests.agents.conversations.items import barrier, message, notification
 from tests.conformance.backends import sound
-from tests.conformance.clock import StoryClock
-from tests.core.inbox.putting import barrier, message, notification
 
 LEASE: dict[str, Any] = {"holder": "here", "lease_ms": 30_000}
 
 
 @pytest.fixture
-async def stores(tmp_path: Path, clock: StoryClock) -> AsyncIterator[Stores]:
+async def stores(tmp_path: Path, clock: TestClock) -> AsyncIterator[Stores]:
     async with sound(
         await open_sqlite(f"sqlite:///{tmp_path / 'ade.db'}", StoreSettings(ballast_mb=0), clock)
     ) as opened:
@@ -128,7 +128,7 @@ async def test_they_stand_in_line_so_nobody_reads_in_vain(stores: Stores, monkey
 
 
 async def test_whoever_is_overtaken_by_other_processes_is_patient(
-    stores: Stores, tmp_path: Path, clock: StoryClock
+    stores: Stores, tmp_path: Path, clock: TestClock
 ) -> None:
     """Each has opened the file for itself, so there is no line to stand in."""
     opened = [
@@ -180,7 +180,7 @@ async def test_whoever_is_always_too_late_is_told(stores: Stores, monkeypatch: p
     assert {item.content for item in await other.peek()} == {"quick"}
 
 
-async def test_a_batch_is_taken_renewed_and_confirmed(inbox: DurableInbox, clock: StoryClock) -> None:
+async def test_a_batch_is_taken_renewed_and_confirmed(inbox: DurableInbox, clock: TestClock) -> None:
     await inbox.enqueue(message("a"), consumer="agent:coder")
     await inbox.enqueue(message("b"))
 
@@ -199,7 +199,7 @@ async def test_a_batch_is_taken_renewed_and_confirmed(inbox: DurableInbox, clock
     assert (state.items, state.memory, state.consumer) == ((), {"session_id": "s2"}, "agent:coder")
 
 
-async def test_the_batch_of_a_dead_taker_is_there_for_all_verbs(inbox: DurableInbox, clock: StoryClock) -> None:
+async def test_the_batch_of_a_dead_taker_is_there_for_all_verbs(inbox: DurableInbox, clock: TestClock) -> None:
     for item in (message("a"), message("b"), barrier()):
         await inbox.enqueue(item)
     await inbox.take(lease_id="dead", **LEASE)
@@ -214,7 +214,7 @@ async def test_the_batch_of_a_dead_taker_is_there_for_all_verbs(inbox: DurableIn
         await inbox.confirm("dead")
 
 
-async def test_a_late_taker_whom_nobody_missed_may_still_confirm(inbox: DurableInbox, clock: StoryClock) -> None:
+async def test_a_late_taker_whom_nobody_missed_may_still_confirm(inbox: DurableInbox, clock: TestClock) -> None:
     await inbox.enqueue(message())
     await inbox.take(lease_id="late", **LEASE)
     clock.advance(31)

@@ -23,10 +23,10 @@ from ade.settings.sections import RedisSettings
 from ade.stores.ports import INBOX
 from ade.tasks.lifecycle import Status
 from ade.testing import TestKit, harness
-from tests.agents.running.house import profiles, settings
+from tests.agents.runs.fake_agent_app import profiles, settings
 from tests.agents.standins.letta import AGENT, CONVERSATION
 from tests.faults.workers import until
-from tests.queue.conftest import PLACES
+from tests.stores.urls import store_url
 
 ASKED: dict[str, Any] = {"prompt": "x", "subagent_type": "echo", "description": "y"}
 HEAD = f"subagent_type=letta agent_id={AGENT} conversation_id={CONVERSATION}"
@@ -48,10 +48,10 @@ async def kit(app: Ade) -> AsyncIterator[TestKit]:
         yield opened
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=["memory", "sqlite", "valkey"])
 async def stored_kit(request: pytest.FixtureRequest, app: Ade, tmp_path: Path) -> AsyncIterator[TestKit]:
     """On every kind of store."""
-    async with harness(app, PLACES[request.param](tmp_path)) as opened:
+    async with harness(app, store_url(request.param, tmp_path)) as opened:
         yield opened
         assert await opened.stores.maintenance.check_invariants() == []
 

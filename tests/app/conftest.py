@@ -9,7 +9,7 @@ from ade import Ade
 from ade.settings import Settings
 from ade.settings.sections import RedisSettings, StoreSettings
 from ade.testing import TestKit, harness
-from tests.queue.conftest import PLACES
+from tests.stores.urls import store_url
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def ade() -> Ade:
     return Ade(settings=Settings(store=store, redis=RedisSettings(allow_volatile=True)))
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=["memory", "sqlite", "valkey"])
 async def kit(request: pytest.FixtureRequest, ade: Ade, tmp_path: Path) -> AsyncIterator[TestKit]:
-    async with harness(ade, PLACES[request.param](tmp_path)) as opened:
+    async with harness(ade, store_url(request.param, tmp_path)) as opened:
         yield opened
         assert await opened.stores.maintenance.check_invariants() == []

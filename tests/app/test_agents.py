@@ -11,7 +11,7 @@ from ade.agents.runs.model import AgentResult
 from ade.errors import InvalidArguments, InvalidInbox, UnknownName
 from ade.tasks.lifecycle import Status
 from ade.testing import TestKit, harness
-from tests.agents.running.house import app as house
+from tests.agents.runs.fake_agent_app import app as house
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from ade.settings.runtime import default_timeout_ms, set_value
 from ade.settings.sections import RedisSettings, StoreSettings
 from ade.stores.ports import TaskQuery
 from ade.testing import TestKit
-from tests.queue.conftest import PLACES
+from tests.stores.urls import store_url
 
 LIMIT = "task.default_timeout_s"
 
@@ -77,10 +77,10 @@ async def test_what_a_schedule_makes_gets_it_too(ade: Ade, kit: TestKit) -> None
     assert task.timeout_ms == 90_000
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", ["memory", "sqlite", "valkey"])
 def test_threads_give_it_too(tmp_path: Path, place: str) -> None:
     redis = RedisSettings(allow_volatile=True)
-    app = Ade(PLACES[place](tmp_path), settings=Settings(store=StoreSettings(ballast_mb=0), redis=redis))
+    app = Ade(store_url(place, tmp_path), settings=Settings(store=StoreSettings(ballast_mb=0), redis=redis))
 
     @app.task
     async def plain() -> None: ...

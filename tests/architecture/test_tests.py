@@ -19,7 +19,7 @@ SLEEPS = {
     "tests/servers/proxy.py": (1, "a slow path is one of the faults it can have"),
     "tests/stores/sqlite/test_hints.py": (1, "measures how much CPU an idle process takes"),
     "tests/worker/process_tasks.py": (1, "a task that takes time to leave"),
-    "tests/app/remote_worker/errands.py": (1, "a task that blocks the event loop"),
+    "tests/worker/remote/errands.py": (1, "a task that blocks the event loop"),
     "tests/faults/worker_program.py": (2, "tasks that take time, and one that blocks the event loop"),
     "tests/faults/test_http_server.py": (1, "a client's pause before it tries a dead server again"),
     "tests/faults/test_lost_data.py": (1, "measures how much idle workers ask in a second"),

@@ -19,7 +19,7 @@ from ade.approvals.repository import apply
 from ade.approvals.rulebook_document import read_rulebook
 from ade.settings import load
 from tests.architecture.repository import SOURCE
-from tests.http.conftest import open_house
+from tests.server.conftest import open_house
 from tests.servers.pool import POOL
 
 MOST = {

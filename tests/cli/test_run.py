@@ -20,7 +20,7 @@ from ade.approvals.guard import GuardRule, GuardRulesVerdict
 from ade.approvals.rulebook import Rulebook
 from ade.settings import load
 from ade.stores.ports import ClaimRequest, Stores
-from tests.agents.running.house import profiles
+from tests.agents.runs.fake_agent_app import profiles
 from tests.cli.conftest import Call, make_store, with_stores
 from tests.cli.processes import Terminal, call_json, ended, eventually, started
 from tests.faults.workers import state_of

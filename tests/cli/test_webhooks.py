@@ -9,7 +9,7 @@ from ade.webhooks.deliveries import DeliveryResponse, DeliveryTaskArguments
 from ade.webhooks.dispatch import deliver
 from ade.webhooks.service import list_webhooks
 from tests.cli.conftest import Call, with_stores
-from tests.governance.webhooks.conftest import Network
+from tests.webhooks.conftest import Network
 
 URL = "https://hooks.example.org/in/s3cret-path"
 OWN = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="

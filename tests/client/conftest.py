@@ -1,7 +1,6 @@
-"""Stores and servers of the neighbours."""
+"""Servers of the neighbors."""
 
-from tests.http.conftest import house, small_house
-from tests.net.test_bad_servers import contexts
-from tests.operations.conftest import desk
+from tests.common.http.test_bad_servers import contexts
+from tests.server.conftest import house, small_house
 
-__all__ = ["contexts", "desk", "house", "small_house"]
+__all__ = ["contexts", "house", "small_house"]

@@ -18,15 +18,15 @@ from ade.stores.ports import ClaimRequest
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import OutputLine
 from tests.architecture.repository import ROOT
-from tests.operations.conftest import LOCAL, Desk
+from tests.server.operations import LOCAL, Operations
 
 
-def client_of(desk: Desk, request: RequestContext = LOCAL) -> Client:
-    return Client(StoreTransport(desk.services, request))
+def client_of(ops: Operations, request: RequestContext = LOCAL) -> Client:
+    return Client(StoreTransport(ops.services, request))
 
 
-async def test_a_task_is_made_found_and_cancelled(desk: Desk) -> None:
-    client = client_of(desk)
+async def test_a_task_is_made_found_and_cancelled(ops: Operations) -> None:
+    client = client_of(ops)
     made = await client.create_task(name="greet", args={"name": "Ada"}, tags=["a"])
     assert (made.author_id, made.arguments()) == ("tester", {"name": "Ada"})
     assert [task.id async for task in client.every(client.list_tasks, tag="a")] == [made.id]
@@ -36,8 +36,8 @@ async def test_a_task_is_made_found_and_cancelled(desk: Desk) -> None:
     assert await client.wait_for_task(made.id) == cancelled
 
 
-async def test_what_breaks_the_conventions_is_the_error_of_a_server(desk: Desk) -> None:
-    client = client_of(desk)
+async def test_what_breaks_the_conventions_is_the_error_of_a_server(ops: Operations) -> None:
+    client = client_of(ops)
     made = await client.create_task(name="greet")
     with pytest.raises(ServerProblem) as raised:
         await client.cancel_task(made.id, if_match=made.version + 1)
@@ -50,33 +50,33 @@ async def test_what_breaks_the_conventions_is_the_error_of_a_server(desk: Desk) 
     assert (await client.get_task(made.id)).status is Status.PENDING
 
 
-async def test_a_key_makes_one_task_of_two_calls(desk: Desk) -> None:
-    client = client_of(desk)
+async def test_a_key_makes_one_task_of_two_calls(ops: Operations) -> None:
+    client = client_of(ops)
     first = await client.create_task(name="greet", request_key="once")
     assert (await client.create_task(name="greet", request_key="once")).id == first.id
     assert (await client.create_task(name="greet")).id != first.id
 
 
-async def test_what_never_leaves_a_server_is_not_seen_here_either(desk: Desk) -> None:
-    client = client_of(desk)
+async def test_what_never_leaves_a_server_is_not_seen_here_either(ops: Operations) -> None:
+    client = client_of(ops)
     made = await client.create_task(name="greet")
     claim = ClaimRequest(worker_id="w", run_ids=["r1"], names=frozenset({"greet"}))
-    [running] = await desk.services.stores.tasks.claim(claim)
+    [running] = await ops.services.stores.tasks.claim(claim)
     assert running.lease_until is not None
     found = await client.get_task(made.id)
     assert (found.status, found.lease_until) == (Status.RUNNING, None)
 
 
-async def test_an_account_may_do_here_what_it_may_do_there(desk: Desk) -> None:
-    viewer = await desk.account("vic", Role.VIEWER)
-    client = client_of(desk, desk.request(viewer, "list_tasks"))
+async def test_an_account_may_do_here_what_it_may_do_there(ops: Operations) -> None:
+    viewer = await ops.account("vic", Role.VIEWER)
+    client = client_of(ops, ops.request(viewer, "list_tasks"))
     assert (await client.list_tasks()).items == []
     with pytest.raises(NotPermitted):
         await client.create_task(name="greet")
 
 
-async def test_events_and_lines_are_followed(desk: Desk) -> None:
-    client = client_of(desk)
+async def test_events_and_lines_are_followed(ops: Operations) -> None:
+    client = client_of(ops)
     made = await client.create_task(name="greet")
     items = aiter(client.follow_events(after=0, types=["task.*"], tasks=[made.id]))
     first = await anext(items)
@@ -84,9 +84,9 @@ async def test_events_and_lines_are_followed(desk: Desk) -> None:
     assert (first.type, first.task_id) == ("task.created", made.id)
 
     claim = ClaimRequest(worker_id="w", run_ids=["r1"], names=frozenset({"greet"}))
-    await desk.services.stores.tasks.claim(claim)
-    line = OutputLine(task_id=made.id, run_id="r1", attempt=1, at=desk.clock.now(), text="hello")
-    await desk.services.stores.outputs.append([line])
+    await ops.services.stores.tasks.claim(claim)
+    line = OutputLine(task_id=made.id, run_id="r1", attempt=1, at=ops.clock.now(), text="hello")
+    await ops.services.stores.outputs.append([line])
     lines = aiter(client.follow_output(made.id))
     assert (await anext(lines)).text == "hello"
     await client.cancel_task(made.id)

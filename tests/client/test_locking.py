@@ -20,7 +20,7 @@ from ade.locks.model import LockRequest, write
 from ade.locks.requests import validate_request
 from ade.locks.views import LockView
 from ade.server.problems import Problem, error_of
-from tests.http.conftest import House
+from tests.server.conftest import House
 from tests.stalls import undisturbed
 
 REPO = "repo:app"

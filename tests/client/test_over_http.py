@@ -31,8 +31,9 @@ from ade.tasks.api.requests import TaskFilter
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import OutputLine, Task
 from ade.tasks.options import BatchTask
-from tests.http.conftest import House, open_house, store_url
+from tests.server.conftest import House, open_house
 from tests.servers.ports import ReservedPort
+from tests.stores.urls import store_url
 
 WHO = Role.ADMIN
 _OF_THE_MOMENT = frozenset(  # how long something lasts, or how it goes just now

@@ -18,7 +18,7 @@ from ade.server.wire_format import to_wire
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Schedule
 from tests.client.awkward import DROP, TASK, TOKEN, json_answer, problem_answer, story, task_answer
-from tests.net.servers import Server, Visit, serving
+from tests.common.http.servers import Server, Visit, serving
 from tests.servers.ports import ReservedPort
 
 

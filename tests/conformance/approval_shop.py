@@ -13,7 +13,7 @@ from ade.stores.ports import Stores, TaskStore
 from ade.tasks.arguments import Signature
 from ade.tasks.handlers import Handler, HandlerMode, Registry
 from ade.tasks.model import Definition, Worker
-from tests.worker.workshop import Replaced
+from tests.worker.harness import Replaced
 
 PERSONS = {"bob2": "bob", "ada2": "ada"}
 PROGRAMS = {"bot": "cy"}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ade.stores.ports import Stores
+from ade.testing import TestClock
 from tests.conformance.backends import BACKENDS, Backend, sound
-from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 
 
@@ -17,11 +17,11 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 
 @pytest.fixture
-async def stores(backend: Backend, tmp_path: Path, clock: StoryClock) -> AsyncIterator[Stores]:
+async def stores(backend: Backend, tmp_path: Path, clock: TestClock) -> AsyncIterator[Stores]:
     async with sound(await backend.open(tmp_path, clock)) as opened:
         yield opened
 
 
 @pytest.fixture
-def scene(stores: Stores, clock: StoryClock) -> Scene:
+def scene(stores: Stores, clock: TestClock) -> Scene:
     return Scene(stores, clock)

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from ade.stores.ports import Stores
+from ade.testing import TestClock
 from tests.conformance.backends import BACKENDS
-from tests.conformance.clock import StoryClock
 from tests.depth import examples
 
 Answer = TypeVar("Answer")
@@ -27,7 +27,7 @@ class StoreHistories(RuleBasedStateMachine):
         super().__init__()
         self._loop = asyncio.Runner()
         self._folder = tempfile.TemporaryDirectory()
-        self.clock = StoryClock()
+        self.clock = TestClock()
         opening = BACKENDS[self.backend_name].open(Path(self._folder.name), self.clock)
         self.stores: Stores = self.do(opening)
 

@@ -13,7 +13,7 @@ from ade.tasks.decisions import break_chain, cancel, lose_lease, miss_deadline, 
 from ade.tasks.enqueue import uuid7
 from ade.tasks.model import Definition, Task, Worker
 from ade.tasks.outcomes import Failed, Released, Succeeded
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 
 NAMES = frozenset({"send", "build", "report"})
 LEASE_MS = 30_000
@@ -32,7 +32,7 @@ def raw(text: str) -> Raw:
 class Scene:
     """Where a story plays."""
 
-    def __init__(self, stores: Stores, clock: StoryClock) -> None:
+    def __init__(self, stores: Stores, clock: TestClock) -> None:
         self.stores = stores
         self.clock = clock
 

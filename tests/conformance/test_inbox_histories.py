@@ -26,9 +26,9 @@ from ade.agents.conversations.inbox import (
 from ade.agents.conversations.model import InboxLimits, NewItem
 from ade.agents.conversations.rules import BatchClaimant
 from ade.errors import StaleLease, StaleWrite
+from tests.agents.conversations.test_memory_inbox_machine import items
 from tests.conformance.backends import BACKENDS
 from tests.conformance.histories import StoreHistories, play
-from tests.core.inbox.test_runtime_machine import items
 
 INBOXES = ("conv:1", "conv:2", "ä/3")
 CODER, CRITIC = "agent:coder", "agent:critic"

@@ -21,8 +21,8 @@ from ade.agents.conversations.model import InboxLimits, ItemKind, NewItem
 from ade.agents.conversations.rules import BatchClaimant
 from ade.errors import InvalidInbox, StaleLease, StaleWrite
 from ade.stores.ports import INBOX
+from tests.agents.conversations.items import barrier, message, notification
 from tests.conformance.scene import Scene
-from tests.core.inbox.putting import barrier, message, notification
 
 CODER, CRITIC = "agent:coder", "agent:critic"
 LEASE_MS = 30_000

@@ -22,7 +22,7 @@ from ade.locks.rules import LockTable
 from ade.stores.resource_ports import LockQuery
 from tests.conformance.backends import BACKENDS
 from tests.conformance.histories import StoreHistories, play
-from tests.core.locks.memory import READ, WRITE, MemoryLocks
+from tests.locks.memory import READ, WRITE, MemoryLocks
 
 Answer = TypeVar("Answer")
 RESOURCES = ("db:a", "db:b", "repo:c")

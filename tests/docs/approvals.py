@@ -5,7 +5,7 @@ from contextlib import suppress
 from ade.approvals import service as approvals_service
 from ade.approvals.errors import Denied
 from ade.tasks import service as tasks_service
-from tests.governance.approvals.scene import APPROVE, CHANGES, ONE, REJECT, Scene, scene
+from tests.approvals.scene import APPROVE, CHANGES, ONE, REJECT, Scene, scene
 
 _HOUR, _DAY = 3_600, 86_400
 _STEPS = [{"after": "1h", "roles": ["admin"]}]

@@ -46,10 +46,10 @@ from docs.generators.settings import variable
 from docs.generators.structure import tiers
 from docs.generators.stubs import public_members
 from tests.architecture.repository import ROOT, SOURCE
-from tests.core.locks.memory import MemoryLocks
 from tests.docs.approvals import of_approvals
 from tests.docs.people import of_people
 from tests.docs.webhooks import of_webhooks
+from tests.locks.memory import MemoryLocks
 
 NOW = 1_900_000_000_000
 PENDING = Task(id="01900000-0000-7000-8000-000000000001", name="f", parent_id="01900000-0000-7000-8000-000000000002")

@@ -6,7 +6,7 @@ from ade.webhooks import dispatch
 from ade.webhooks import service as webhooks_service
 from ade.webhooks.deliveries import DeliveryTaskArguments
 from ade.webhooks.dispatch import deliver
-from tests.governance.webhooks.conftest import URL, Network
+from tests.webhooks.conftest import URL, Network
 
 
 async def of_webhooks() -> dict[str, list[set[str]]]:

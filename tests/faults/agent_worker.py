@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from ade.settings.sections import WorkerSettings
-from tests.agents.running.house import app
+from tests.agents.runs.fake_agent_app import app
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from ade.worker.context import Context
 from ade.worker.supervisor import StopSignals, serve
 from ade.worker.worker import WorkerService
 from tests.faults.worker_program import note
-from tests.worker.workshop import Replaced
+from tests.worker.harness import Replaced
 
 app = Ade("memory://")
 WRITES = ("claim", "add", "commit", "commit_each")

@@ -13,7 +13,7 @@ from ade.events.metrics_collector import MetricsCollector, load_totals
 from ade.settings import Settings
 from ade.settings.sections import FigureSettings, RedisSettings, StoreSettings
 from ade.stores.resource_ports import DocumentStore, DocumentWrite
-from tests.worker.workshop import Replaced
+from tests.worker.harness import Replaced
 
 PAGE = 7
 

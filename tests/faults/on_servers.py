@@ -25,7 +25,7 @@ from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
 from tests.faults.campaign.history import Story
 from tests.faults.workers import Site, WorkerProcess
-from tests.worker.workshop import eventually
+from tests.worker.harness import eventually
 
 VOLATILE = RedisSettings(allow_volatile=True)
 GENEROUS = 50  # attempts: faults use some up

@@ -11,7 +11,7 @@ from ade.composition.stores import open_stores
 from ade.settings import Settings
 from ade.settings.sections import RedisSettings
 from ade.stores.ports import Stores
-from tests.accounts import PLENTY, token_for
+from tests.accounts.issued_tokens import PLENTY, token_for
 from tests.faults.programs import Program, Stage, stage
 from tests.servers.pool import POOL
 from tests.servers.ports import HOST, ReservedPort

@@ -10,13 +10,13 @@ from ade import Ade
 from ade.agents.conversations.model import ItemKind
 from ade.agents.runs.model import result_in
 from ade.tasks.lifecycle import Status
-from tests.agents.running.house import app as house
-from tests.agents.running.test_ends import hanging, is_alive
-from tests.agents.running.test_runs import transcripts_of
+from tests.agents.runs.fake_agent_app import app as house
+from tests.agents.runs.test_interrupted_runs import hanging, is_alive
+from tests.agents.runs.test_runs import transcripts_of
 from tests.faults.programs import Stage, stage
 from tests.faults.workers import until
 from tests.waiting import time_until
-from tests.worker.workshop import eventually
+from tests.worker.harness import eventually
 
 pytestmark = [pytest.mark.faults]
 

@@ -28,7 +28,7 @@ from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
 from tests.depth import sampled
 from tests.faults.workers import PATIENCE_S, ROOT, Site
-from tests.worker.workshop import eventually
+from tests.worker.harness import eventually
 
 pytestmark = [pytest.mark.faults]
 PREVIEWED = Review(has_preview=True)

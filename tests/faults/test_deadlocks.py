@@ -12,7 +12,7 @@ from ade.stores.resource_ports import LockQuery
 from tests.faults.deadlock_program import SETTINGS, Part
 from tests.faults.programs import Program, Stage, stage
 from tests.servers.pool import POOL
-from tests.worker.workshop import eventually
+from tests.worker.harness import eventually
 
 pytestmark = pytest.mark.faults
 

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from ade.events.rollups import Rollup
 from ade.settings import Settings
 from ade.settings.sections import RedisSettings
 from ade.stores.ports import Stores
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene
 from tests.faults.figures_program import PAGE
 from tests.faults.programs import stage
@@ -36,7 +37,7 @@ async def stores(url: str) -> AsyncIterator[Stores]:
 
 
 async def test_killed_at_every_write_in_turn(url: str, stores: Stores, tmp_path: Path) -> None:
-    clock = StoryClock(stores.clock.now())
+    clock = TestClock(datetime.now(UTC))
     scene = Scene(stores, clock)
     await scene.add_many(TASKS)
     await scene.run(TASKS)

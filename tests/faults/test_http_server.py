@@ -22,7 +22,7 @@ from ade.stores.ports import Stores, TaskQuery
 from ade.tasks.model import Task
 from tests.faults.served import Served, served_on
 from tests.faults.workers import until
-from tests.http.conftest import define
+from tests.server.conftest import define
 
 pytestmark = [pytest.mark.faults]
 

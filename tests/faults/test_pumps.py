@@ -26,7 +26,7 @@ from tests.depth import IS_DEEP
 from tests.faults.programs import Program, Stage, stage
 from tests.faults.pump_program import CONSUMER, ENDED, ENQUEUED, REMEMBERED, SETTINGS, Line, Part
 from tests.servers.pool import POOL
-from tests.worker.workshop import Workshop, eventually
+from tests.worker.harness import Workshop, eventually
 
 pytestmark = pytest.mark.faults
 

@@ -21,11 +21,11 @@ from ade.webhooks.destinations import NetworkPolicy, networks_of
 from ade.webhooks.dispatch import list_deliveries, replay
 from ade.webhooks.model import Webhook
 from ade.webhooks.service import create, enable, find, list_webhooks, send_test
+from tests.common.http.servers import Server, Visit, answer, serving
 from tests.depth import sampled
 from tests.faults.programs import Program, Stage, stage
-from tests.net.servers import Server, Visit, answer, serving
 from tests.servers.pool import POOL
-from tests.worker.workshop import eventually
+from tests.worker.harness import eventually
 
 pytestmark = [pytest.mark.faults, pytest.mark.realtime]
 

@@ -13,7 +13,7 @@ from ade.tasks import service as tasks_service
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from tests.faults.workers import Site, is_alive, until
-from tests.worker.workshop import plain
+from tests.worker.harness import plain
 
 pytestmark = [pytest.mark.faults]
 

@@ -8,7 +8,7 @@ import pytest
 from ade.composition.stores import open_stores
 from ade.stores.ports import Stores
 from tests.conformance.backends import BACKENDS, sound
-from tests.worker.workshop import Workshop
+from tests.worker.harness import Workshop
 
 
 @pytest.fixture

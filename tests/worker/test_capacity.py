@@ -20,7 +20,7 @@ from ade.testing import TestClock
 from ade.worker.backend import WorkerOptions
 from ade.worker.capacity import AgentCapacity
 from ade.worker.worker import WorkerService
-from tests.worker.workshop import Gate, Replaced, Workshop, eventually, soon
+from tests.worker.harness import Gate, Replaced, Workshop, eventually, soon
 
 CODER = "coder-1"
 

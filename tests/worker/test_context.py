@@ -15,7 +15,7 @@ from ade.tasks.lifecycle import Status
 from ade.tasks.model import Effect, Task
 from ade.worker.context import Context, SyncContext
 from ade.worker.messages import BeginEffect, EffectState, FinishEffect, ForgetEffect, Request, RunInfo
-from tests.worker.workshop import Gate, Workshop, plain, soon
+from tests.worker.harness import Gate, Workshop, plain, soon
 
 
 class Receipt(Struct):

@@ -17,8 +17,8 @@ from ade.tasks.outcomes import RateLimited
 from ade.tasks.service import cancel
 from ade.worker.context import Context, SyncContext
 from tests.worker import process_tasks
-from tests.worker.outsiders import Outsider
-from tests.worker.workshop import Gate, Replaced, Workshop, eventually, plain, soon
+from tests.worker.harness import Gate, Replaced, Workshop, eventually, plain, soon
+from tests.worker.lock_contenders import Outsider
 
 REPO = "repo:app"
 WRITE_REPO: tuple[LockSpec, ...] = (write(REPO),)

@@ -6,7 +6,7 @@ from ade.errors import StaleWrite, StoreCorrupt
 from ade.tasks.changes import Change
 from ade.tasks.lifecycle import Status, Verb
 from ade.worker.context import Context
-from tests.worker.workshop import Workshop, soon
+from tests.worker.harness import Workshop, soon
 
 
 async def test_an_outcome_the_store_cannot_take_is_a_failure_of_its_task_alone(workshop: Workshop) -> None:

@@ -18,7 +18,7 @@ from ade.tasks.handlers import HandlerMode
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.worker.context import Context, SyncContext
-from tests.worker.workshop import Workshop, eventually
+from tests.worker.harness import Workshop, eventually
 
 
 def note(journal: str, word: str) -> None:

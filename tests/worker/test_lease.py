@@ -14,7 +14,7 @@ from ade.stores.ports import Renewal, WorkerStore
 from ade.tasks.lifecycle import Status
 from ade.worker.lease import LeaseThread
 from ade.worker.watchdog import WatchdogSpec
-from tests.worker.workshop import Replaced, Workshop, eventually
+from tests.worker.harness import Replaced, Workshop, eventually
 
 
 class Scene:

@@ -11,7 +11,7 @@ PROGRAM = """
 import asyncio, sys
 from ade.composition.stores import open_stores
 from ade.logs import configure
-from tests.worker.workshop import Workshop
+from tests.worker.harness import Workshop
 
 async def fail(secret: str) -> None:
     raise ValueError("no luck")

@@ -9,7 +9,7 @@ from ade.agents.model import Agent
 from ade.stores.ports import ClaimRequest, Stores
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task, Worker
-from tests.worker.workshop import Workshop, eventually, soon
+from tests.worker.harness import Workshop, eventually, soon
 
 CODER = "coder-1"
 

@@ -17,7 +17,7 @@ from ade.tasks.outcomes import Outcome, RateLimited, Retry, Unrecoverable
 from ade.tasks.payloads import Payloads
 from ade.worker.failures import failure_of
 from tests.worker import process_tasks
-from tests.worker.workshop import Workshop, plain
+from tests.worker.harness import Workshop, plain
 
 
 class Unprintable(Exception):

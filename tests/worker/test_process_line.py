@@ -10,7 +10,7 @@ from pathlib import Path
 from ade.tasks.handlers import HandlerMode
 from ade.tasks.lifecycle import Status
 from tests.worker import process_tasks
-from tests.worker.workshop import PATIENCE_S, Workshop, eventually, plain
+from tests.worker.harness import PATIENCE_S, Workshop, eventually, plain
 
 UNGUARDED = """
 import asyncio

@@ -15,7 +15,7 @@ from ade.tasks.model import Task
 from ade.worker.instrumentation import PERFORMED
 from ade.worker.poller import RunIds
 from ade.worker.worker import WorkerService
-from tests.worker.workshop import Gate, Replaced, Workshop, plain, soon
+from tests.worker.harness import Gate, Replaced, Workshop, plain, soon
 
 
 async def test_a_lone_task_is_done_without_any_polling(workshop: Workshop) -> None:

@@ -13,8 +13,8 @@ from ade.tasks.handlers import HandlerMode
 from ade.tasks.lifecycle import Status
 from ade.worker.context import Context, SyncContext
 from tests.worker import process_tasks
-from tests.worker.outsiders import Outsider
-from tests.worker.workshop import Gate, Workshop, eventually, plain, soon
+from tests.worker.harness import Gate, Workshop, eventually, plain, soon
+from tests.worker.lock_contenders import Outsider
 
 REPO, DB = "repo:app", "db:main"
 

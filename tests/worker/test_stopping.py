@@ -24,7 +24,7 @@ from ade.tasks.service import cancel
 from ade.worker import supervisor
 from ade.worker.context import SyncContext
 from tests.worker import process_tasks
-from tests.worker.workshop import ONLY_WHEN_TOLD, Gate, Replaced, Workshop, eventually, plain, soon
+from tests.worker.harness import ONLY_WHEN_TOLD, Gate, Replaced, Workshop, eventually, plain, soon
 
 
 class Ending:

@@ -24,7 +24,7 @@ from ade.worker.context import Context
 from ade.worker.poller import fresh_ids
 from ade.worker.sweep import settle_due
 from tests.conformance.backends import sound
-from tests.worker.workshop import Workshop, plain
+from tests.worker.harness import Workshop, plain
 
 DEFAULTS, SWEEPS = WorkerOptions(), SweepSettings()
 PROMISE_S = 35.0

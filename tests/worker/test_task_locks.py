@@ -20,8 +20,8 @@ from ade.tasks.model import Queue, Task
 from ade.tasks.service import cancel
 from ade.worker.context import Context, SyncContext
 from ade.worker.sweep import serve_locks, stall_lost
-from tests.worker.outsiders import Outsider
-from tests.worker.workshop import Gate, Workshop, eventually, plain, soon
+from tests.worker.harness import Gate, Workshop, eventually, plain, soon
+from tests.worker.lock_contenders import Outsider
 
 REPO, DB = "repo:app", "db:main"
 WRITE_REPO: tuple[LockSpec, ...] = (write(REPO),)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ade.accounts.model import Role, User
-from tests.accounts import PLENTY, token_for, token_of
+from tests.accounts.issued_tokens import PLENTY, token_for, token_of
 from tests.cli.conftest import STORE, Answer, Call, with_stores
 from tests.cli.processes import started
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.agents.running.house import profiles
+from tests.agents.runs.fake_agent_app import profiles
 from tests.cli.conftest import STORE
 from tests.cli.processes import ended, eventually, started
 from tests.cli.remote.conftest import Shop

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from ade.stores.ports import Stores
+from ade.testing import TestClock
 from tests.conformance.backends import BACKENDS
-from tests.conformance.clock import StoryClock
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def stores(request: pytest.FixtureRequest, tmp_path: Path, clock: StoryClock) -> AsyncIterator[Stores]:
+async def stores(request: pytest.FixtureRequest, tmp_path: Path, clock: TestClock) -> AsyncIterator[Stores]:
     opened = await BACKENDS[request.param].open(tmp_path, clock)
     yield opened
     await opened.close()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ade.events.model import Event
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 
 
 class PartitionedLog:
@@ -12,7 +12,7 @@ class PartitionedLog:
     As the port says, `read` gives nothing that is not promised; `newest` and `last_seq` do.
     """
 
-    def __init__(self, clock: StoryClock) -> None:
+    def __init__(self, clock: TestClock) -> None:
         self.written: dict[int, Event] = {}
         self.trimmed: set[int] = set()
         self.promised = 0

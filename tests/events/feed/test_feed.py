@@ -14,12 +14,12 @@ from ade.stores.ports import Stores
 from ade.tasks.enqueue import enqueue
 from ade.tasks.model import Queue, Task
 from ade.tasks.payloads import Payloads
-from tests.conformance.clock import StoryClock
-from tests.events.feed.house import KEPT_S, House, seqs, settle
+from ade.testing import TestClock
+from tests.events.feed.manual_feed import KEPT_S, House, seqs, settle
 
 
 @pytest.fixture
-def house(stores: Stores, clock: StoryClock) -> House:
+def house(stores: Stores, clock: TestClock) -> House:
     return House(stores, clock)
 
 
@@ -117,7 +117,7 @@ async def test_more_at_once_than_may_wait_wakes_who_waits(house: House) -> None:
     assert seqs([first, *await house.read(subscription)]) == list(range(1, 9))
 
 
-async def test_after_zero_is_all_that_is_kept_and_no_gap(house: House, clock: StoryClock) -> None:
+async def test_after_zero_is_all_that_is_kept_and_no_gap(house: House, clock: TestClock) -> None:
     await house.happen("alert", "alert")
     clock.advance(KEPT_S + 1)
     await house.happen("alert", "alert")
@@ -128,7 +128,7 @@ async def test_after_zero_is_all_that_is_kept_and_no_gap(house: House, clock: St
     assert not [item for item in items if isinstance(item, Gap)]
 
 
-async def test_what_was_trimmed_makes_a_gap(house: House, clock: StoryClock) -> None:
+async def test_what_was_trimmed_makes_a_gap(house: House, clock: TestClock) -> None:
     await house.happen("alert", "alert", "alert")
     clock.advance(KEPT_S + 1)
     await house.happen("alert")
@@ -140,7 +140,7 @@ async def test_what_was_trimmed_makes_a_gap(house: House, clock: StoryClock) -> 
     assert seqs(rest) == [4]
 
 
-async def test_what_is_in_memory_is_not_missed_when_it_is_trimmed(house: House, clock: StoryClock) -> None:
+async def test_what_is_in_memory_is_not_missed_when_it_is_trimmed(house: House, clock: TestClock) -> None:
     await house.happen("alert", "alert", "alert")
     await house.feed.step()
     clock.advance(KEPT_S + 1)
@@ -149,7 +149,7 @@ async def test_what_is_in_memory_is_not_missed_when_it_is_trimmed(house: House, 
     assert await house.read_seqs(subscription) == [2, 3]
 
 
-async def test_memory_fills_the_holes_of_the_log(house: House, clock: StoryClock) -> None:
+async def test_memory_fills_the_holes_of_the_log(house: House, clock: TestClock) -> None:
     await house.happen(*["alert"] * 9)
     await house.feed.step()  # memory begins behind 5 now
     clock.advance(KEPT_S + 1)
@@ -161,7 +161,7 @@ async def test_memory_fills_the_holes_of_the_log(house: House, clock: StoryClock
     assert seqs(rest) == [6, 7, 8, 9, 10]
 
 
-async def test_everything_trimmed_is_a_gap_too(house: House, clock: StoryClock) -> None:
+async def test_everything_trimmed_is_a_gap_too(house: House, clock: TestClock) -> None:
     await house.happen("alert", "alert", "alert")
     clock.advance(KEPT_S + 1)
     await house.trim()
@@ -174,7 +174,7 @@ async def test_everything_trimmed_is_a_gap_too(house: House, clock: StoryClock) 
     assert await house.read_seqs(at_the_end) == [4]
 
 
-async def test_a_reader_that_was_away_too_long_tells_of_a_gap(house: House, clock: StoryClock) -> None:
+async def test_a_reader_that_was_away_too_long_tells_of_a_gap(house: House, clock: TestClock) -> None:
     await house.happen("alert")
     await house.feed.step()
     live = await house.join()
@@ -209,7 +209,7 @@ async def test_who_comes_from_a_process_that_was_ahead_gets_nothing_twice(house:
     assert await house.read_seqs(subscription) == [5]
 
 
-async def test_heartbeats_come_when_nothing_else_does(house: House, clock: StoryClock) -> None:
+async def test_heartbeats_come_when_nothing_else_does(house: House, clock: TestClock) -> None:
     await house.happen("alert")
     await house.feed.step()
     quiet, busy = await house.join("task.*"), await house.join()
@@ -223,7 +223,7 @@ async def test_heartbeats_come_when_nothing_else_does(house: House, clock: Story
     assert await house.read_seqs(busy) == [2]
 
 
-async def test_before_the_log_was_read_there_are_heartbeats_without_a_place(house: House, clock: StoryClock) -> None:
+async def test_before_the_log_was_read_there_are_heartbeats_without_a_place(house: House, clock: TestClock) -> None:
     await house.happen("alert")
     subscription = house.subscribe()
     clock.advance(20)
@@ -261,7 +261,7 @@ async def test_a_closed_subscription_is_forgotten(house: House) -> None:
     assert [item async for item in subscription] == []
 
 
-async def test_a_running_feed_hears_of_new_tasks_by_itself(stores: Stores, clock: StoryClock) -> None:
+async def test_a_running_feed_hears_of_new_tasks_by_itself(stores: Stores, clock: TestClock) -> None:
     house = House(stores, clock, FeedOptions(poll_s=600.0, pace_s=0.001))
     await house.feed.step()
     running = asyncio.create_task(house.feed.run())
@@ -358,7 +358,7 @@ async def test_a_page_that_could_not_be_read_is_asked_for_again(house: House) ->
     assert seqs([await waiting, *await house.read(subscription)]) == list(range(2, 13))
 
 
-def test_what_is_nearly_old_enough_to_be_trimmed_is_not_relied_on(clock: StoryClock) -> None:
+def test_what_is_nearly_old_enough_to_be_trimmed_is_not_relied_on(clock: TestClock) -> None:
     assert available_since(clock, 3_600)() == clock.now() - 3_540_000
     assert available_since(clock, 10)() == clock.now() - 5_000
 

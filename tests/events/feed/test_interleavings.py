@@ -12,10 +12,10 @@ from ade.events.feed_items import FeedHeartbeat, Gap, Item
 from ade.events.filters import compile_filter
 from ade.events.hub import FeedOptions, Subscription
 from ade.events.model import Event
+from ade.testing import TestClock
 from tests.conformance.backends import BACKENDS
-from tests.conformance.clock import StoryClock
 from tests.depth import examples
-from tests.events.feed.house import KEPT_S, House, seqs
+from tests.events.feed.manual_feed import KEPT_S, House, seqs
 
 KINDS = ("task.created", "task.failed", "lock.acquired")
 WANTED = ((), ("task.*",), ("lock.acquired",))
@@ -129,7 +129,7 @@ class Play:
 
 async def play(backend: str, folder: Path, script: Sequence[tuple[str, object]], options: FeedOptions) -> int:
     """How many events there were; each reader has been looked at."""
-    clock = StoryClock()
+    clock = TestClock()
     stores = await BACKENDS[backend].open(folder, clock)
     try:
         house = House(stores, clock, options)

@@ -9,8 +9,8 @@ from ade.events.filters import compile_filter
 from ade.events.hub import FeedOptions, Subscription
 from ade.events.model import Event
 from ade.stores.ports import Stores
-from tests.conformance.clock import StoryClock
-from tests.events.feed.house import House, seqs
+from ade.testing import TestClock
+from tests.events.feed.manual_feed import House, seqs
 
 KINDS = ("task.created", "task.claimed", "task.succeeded", "lock.acquired")
 WANTED = ((), ("task.*",), ("lock.*",), ("task.created", "task.succeeded"))
@@ -55,7 +55,7 @@ async def read_on(subscription: Subscription, taken: list[int], count: int, paus
             await asyncio.sleep(0)
 
 
-async def test_a_thousand_subscribers_get_everything_they_want(stores: Stores, clock: StoryClock) -> None:
+async def test_a_thousand_subscribers_get_everything_they_want(stores: Stores, clock: TestClock) -> None:
     log = CountedReads(stores)
     house = House(stores, clock)
     options = FeedOptions(ring=100, pending=50, page=50, pace_s=0.001, poll_s=0.1)

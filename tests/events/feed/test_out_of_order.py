@@ -14,20 +14,20 @@ from ade.events.feed_items import FeedHeartbeat, Gap, Item
 from ade.events.hub import FeedOptions
 from ade.stores.ports import Stores
 from ade.stores.wakeups import TOPICS
+from ade.testing import TestClock
 from tests.conformance.backends import BACKENDS
-from tests.conformance.clock import StoryClock
 from tests.depth import examples
-from tests.events.feed.house import KEPT_S, House, seqs
+from tests.events.feed.manual_feed import KEPT_S, House, seqs
 from tests.events.feed.partitions import PartitionedLog
 
 
 @pytest.fixture
-def log(clock: StoryClock) -> PartitionedLog:
+def log(clock: TestClock) -> PartitionedLog:
     return PartitionedLog(clock)
 
 
 @pytest.fixture
-def house(stores: Stores, clock: StoryClock, log: PartitionedLog) -> House:
+def house(stores: Stores, clock: TestClock, log: PartitionedLog) -> House:
     return House(replace(stores, events=log), clock)
 
 
@@ -80,7 +80,7 @@ async def test_gaps_of_the_seqs_are_no_gaps_of_the_feed(house: House, log: Parti
 
 
 async def test_a_place_older_than_events_are_kept_may_have_lost_some(
-    house: House, log: PartitionedLog, clock: StoryClock
+    house: House, log: PartitionedLog, clock: TestClock
 ) -> None:
     log.write(100)
     clock.advance(KEPT_S + 1)
@@ -169,7 +169,7 @@ class Play:
 
 async def play(folder: Path, script: Sequence[tuple[str, object]], options: FeedOptions) -> set[int]:
     """The events that no reader was told of, and that were not trimmed."""
-    clock = StoryClock()
+    clock = TestClock()
     stores = await BACKENDS["memory"].open(folder, clock)
     try:
         log = PartitionedLog(clock)

@@ -32,7 +32,7 @@ from ade.server.wire_format import plan_of
 from ade.tasks.model import OutputLine
 from ade.tasks.outcomes import Succeeded
 from ade.worker.sweep import read_outcome
-from tests.core.agent_runs.streams import PROGRAMS, plain, stream_of
+from tests.agents.runs.streams import PROGRAMS, plain, stream_of
 from tests.fuzz.paper import PaperTransport, complete
 from tests.fuzz.samples import sample
 from tests.fuzz.table import header_of, let, pieces_of, target

@@ -6,15 +6,15 @@ import pytest
 
 from ade.settings.sections import RedisSettings
 from ade.stores.redis.store import open_redis
+from ade.testing import TestClock
 from tests.conformance.backends import sound
-from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.proxy import Proxy
 from tests.servers.server import Server
+from tests.stores.redis.full_partitions import Village, village
 from tests.stores.redis.ports import Ports, open_ports
-from tests.stores.redis.village import Village, village
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def path(server: Server) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-async def scene(server: Server, clock: StoryClock) -> AsyncIterator[Scene]:
+async def scene(server: Server, clock: TestClock) -> AsyncIterator[Scene]:
     async with sound(await open_redis(server.url, RedisSettings(allow_volatile=True), clock)) as stores:
         yield Scene(stores, clock)
 

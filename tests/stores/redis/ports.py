@@ -23,7 +23,7 @@ from ade.tasks.decisions import settle
 from ade.tasks.enqueue import uuid7
 from ade.tasks.model import OutputLine, Task, Worker
 from ade.tasks.outcomes import Succeeded
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import raw
 
 
@@ -48,7 +48,7 @@ class RepeatingLink(RedisClient):
 class Ports:
     """The small ports of one store, and the tasks they speak of."""
 
-    def __init__(self, link: RepeatingLink, clock: StoryClock) -> None:
+    def __init__(self, link: RepeatingLink, clock: TestClock) -> None:
         self.link = link
         self.clock = clock
         self.timing: Timing = timing_of(clock)
@@ -107,7 +107,7 @@ async def open_ports(url: str, partitions: int = 1, prefix: str = "ade:") -> Asy
     link = RepeatingLink(parse_url(url), RedisSettings(partitions=partitions, prefix=prefix))
     for partition, names in enumerate(link.names):
         await link.ask(partition, ("HSET", f"{names.prefix}meta", "partitions", link.partitions))
-    yield Ports(link, StoryClock())
+    yield Ports(link, TestClock())
     await link.close()
 
 
@@ -116,7 +116,7 @@ class OnePort:
 
     def __init__(self, link: RepeatingLink) -> None:
         self.link = link
-        self.clock = StoryClock()
+        self.clock = TestClock()
         self.wakeups = RedisWakeups(link)
         self.timing = timing_of(self.clock)
         self.log = RedisEvents(link, Partitions(link), self.timing)

@@ -32,7 +32,7 @@ from tests.architecture.repository import ROOT
 from tests.cli.processes import call
 from tests.servers.pool import POOL
 from tests.servers.server import DURABLE
-from tests.worker.workshop import eventually
+from tests.worker.harness import eventually
 
 PROGRAM = ROOT / "tests" / "stores" / "redis" / "foreign_worker.py"
 PATIENCE_S = 90.0

@@ -16,7 +16,7 @@ from ade.stores.redis.store import open_redis
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.stores.resource_ports import DocumentWrite
 from ade.stores.wakeups import TOPICS
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
@@ -115,7 +115,7 @@ async def test_a_ring_after_new_tasks_is_other_news(server: Server) -> None:
     """As when a paused queue is resumed right after something was enqueued to it."""
     stores = await open_redis(server.url, RedisSettings(allow_volatile=True))
     before = messages(server)
-    await Scene(stores, StoryClock()).add()
+    await Scene(stores, TestClock()).add()
     stores.wakeups.ring(WORK)
 
     until(lambda: messages(server) >= before + 2, "both were told")

@@ -18,7 +18,7 @@ from ade.stores.redis.inboxes import RedisInboxes
 from ade.stores.redis.partitions import partition_of_key
 from ade.stores.redis.scan import PartitionScan
 from ade.stores.redis.wakeups import RedisWakeups
-from tests.core.inbox.putting import message, notification
+from tests.agents.conversations.items import message, notification
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.server import Server

@@ -13,7 +13,7 @@ from ade.tasks.model import Task
 from tests.servers.binaries import Binary
 from tests.servers.cluster import Cluster
 from tests.servers.pool import Pool
-from tests.stores.redis.village import Village, village
+from tests.stores.redis.full_partitions import Village, village
 
 STATUS, STAGE, LEASE, WAITING, RUN_ID, ATTEMPT, FINISHED, WHERE = 0, 1, 7, 10, 5, 4, 9, 2
 Meddling = Callable[[Village], object]

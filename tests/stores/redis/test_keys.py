@@ -26,9 +26,9 @@ from ade.stores.redis.store import open_redis
 from ade.stores.redis.tasks import RedisTasks
 from ade.stores.resource_ports import DocumentWrite
 from ade.tasks.model import OutputLine, Queue, Schedule
+from ade.testing import TestClock
 from docs.generators.redis_store import state_places
 from tests.architecture.repository import SOURCE
-from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene, raw
 from tests.servers.pool import POOL
 
@@ -38,7 +38,7 @@ PLAIN = RedisSettings(allow_volatile=True)
 class Place(Scene):
     """A scene whose keys can be looked at."""
 
-    def __init__(self, stores: Stores, clock: StoryClock) -> None:
+    def __init__(self, stores: Stores, clock: TestClock) -> None:
         super().__init__(stores, clock)
         assert isinstance(stores.tasks, RedisTasks)
         self.link: RedisClient = stores.tasks._link
@@ -74,7 +74,7 @@ class Place(Scene):
 
 
 async def opened(options: RedisSettings = PLAIN) -> Place:
-    clock = StoryClock()
+    clock = TestClock()
     return Place(await open_redis(POOL.standalone("valkey").url, options, clock), clock)
 
 
@@ -205,7 +205,7 @@ class DumbLink(RedisClient):
 
 
 async def keys_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    clock = StoryClock()
+    clock = TestClock()
     monkeypatch.setattr("ade.stores.redis.store.RedisClient", DumbLink)
     options = RedisSettings(allow_volatile=True, partitions=4)
     scene = Place(await open_redis(POOL.cluster("valkey").url, options, clock), clock)

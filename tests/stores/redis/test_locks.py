@@ -20,7 +20,7 @@ from ade.stores.redis.locks import RedisLocks
 from ade.stores.redis.partitions import Partitions, partition_of_key
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.stores.resource_ports import LockQuery
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.servers.binaries import Binary
 from tests.servers.cluster import Cluster
 from tests.servers.pool import Pool
@@ -36,7 +36,7 @@ MANY = LockLimits(waiters_per_resource=10_000, requests_per_owner=10_000)
 class Books:
     """The locks of one store, and a link to it whose calls can be repeated."""
 
-    def __init__(self, link: RepeatingLink, clock: StoryClock | None) -> None:
+    def __init__(self, link: RepeatingLink, clock: TestClock | None) -> None:
         self.link = link
         self.clock = clock
         self.wakeups = RedisWakeups(link)
@@ -75,7 +75,7 @@ def linked(server: Server | Cluster) -> RepeatingLink:
 
 @pytest.fixture
 async def books(server_binary: Binary, server_pool: Pool) -> AsyncIterator[Books]:
-    opened = Books(linked(server_pool.standalone(server_binary.kind)), StoryClock())
+    opened = Books(linked(server_pool.standalone(server_binary.kind)), TestClock())
     yield opened
     await opened.close()
 
@@ -286,7 +286,7 @@ async def test_another_process_hears_of_a_hand_over_and_of_nothing_else(books: B
 
 async def test_namespaces_are_spread_over_the_partitions_of_a_cluster(server_binary: Binary, server_pool: Pool) -> None:
     link = linked(server_pool.cluster(server_binary.kind))
-    books = Books(link, StoryClock())
+    books = Books(link, TestClock())
     try:
         names = [f"ns{number}" for number in range(12)]
         for name in names:

@@ -24,7 +24,7 @@ from ade.tasks.decisions import cancel, edit, replay, settle
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import AfterFailure, Definition, Task
 from ade.tasks.outcomes import Failed, Succeeded
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene, raw
 from tests.servers.plugin import binary_or_skip
 from tests.servers.pool import Pool
@@ -343,7 +343,7 @@ async def test_a_user_who_may_not_use_the_set_names_is_told_about_rights() -> No
     rules = "~ade:* &ade:* +@all -@dangerous +info +config|get"
     options = RedisSettings(allow_volatile=True, task_stream="stream:task")
     with Server(binary_or_skip("valkey"), Options(users=(User("ade", "pw", rules),))) as guarded:
-        stores = await open_redis(guarded.url, options, StoryClock())
+        stores = await open_redis(guarded.url, options, TestClock())
         with pytest.raises(StoreUnsupported, match="does not allow the user"):
-            await Scene(stores, StoryClock()).add()
+            await Scene(stores, TestClock()).add()
         await stores.close()

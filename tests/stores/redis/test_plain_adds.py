@@ -13,7 +13,7 @@ from ade.stores.redis.codec import SEQ
 from ade.stores.redis.inserts import RedisInserts
 from ade.stores.redis.store import open_redis
 from ade.tasks.model import Task
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene, raw
 from tests.servers.pool import Pool
 from tests.servers.server import Server
@@ -98,8 +98,8 @@ async def test_when_the_stream_of_one_task_is_spoiled_none_of_the_call_is_stored
 
 @pytest.mark.parametrize("key", ["events", "task:all", "queue:levels", "tally"])
 async def test_a_refused_task_is_not_called_lost(server: Server, key: str, caplog: pytest.LogCaptureFixture) -> None:
-    stores = await open_redis(server.url, RedisSettings(allow_volatile=True), StoryClock())
-    scene = Scene(stores, StoryClock())
+    stores = await open_redis(server.url, RedisSettings(allow_volatile=True), TestClock())
+    scene = Scene(stores, TestClock())
     await scene.add()
     server.command("RENAME", f"ade:{key}", "aside")
     server.command("SET", f"ade:{key}", "of another program")

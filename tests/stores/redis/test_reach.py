@@ -1,6 +1,7 @@
 """A node of the cluster is away: the work of the others goes on."""
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
@@ -10,7 +11,7 @@ from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.topology import key_slot
 from ade.stores.redis.partitions import Partitions, ReachablePartitions
 from ade.stores.redis.store import open_redis
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene
 from tests.servers.cluster import Cluster
 from tests.servers.plugin import binary_or_skip
@@ -58,7 +59,7 @@ async def test_tasks_of_other_nodes_are_claimed_and_finished_while_one_node_is_d
     options = PLAIN.plus(cluster_require_full_coverage="no", cluster_allow_reads_when_down="yes")
     with Cluster(binary_or_skip("valkey"), options) as cluster:
         stores = await open_redis(cluster.url, RedisSettings(allow_volatile=True, patience_s=3), None)
-        scene = Scene(stores, StoryClock())
+        scene = Scene(stores, TestClock())
         linked = RedisClient.to(cluster.url, RedisSettings())
         places = Partitions(linked)
         tasks = [scene.task(queue=f"queue-{number}", created_at=0, run_after=0) for number in range(30)]
@@ -85,7 +86,7 @@ async def test_a_dead_node_holds_up_neither_ends_of_runs_nor_leases_nor_names_wi
     options = PLAIN.plus(cluster_require_full_coverage="no", cluster_allow_reads_when_down="yes")
     with Cluster(binary_or_skip("valkey"), options) as cluster:
         stores = await open_redis(cluster.url, RedisSettings(allow_volatile=True, patience_s=3, partitions=4), None)
-        scene = Scene(stores, StoryClock(0))
+        scene = Scene(stores, TestClock(datetime.fromtimestamp(0, UTC)))
         here, there = await _queues_apart(cluster)
         first, second = await stores.tasks.add([scene.task(queue=queue) for queue in (here, there)])
         running = {task.id: task for task in await scene.claim(2)}

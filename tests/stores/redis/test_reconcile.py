@@ -8,13 +8,13 @@ import pytest
 from ade.errors import StaleLease
 from ade.stores.redis.repair import health_check
 from ade.tasks.model import Definition, Task
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.server import Server
+from tests.stores.redis.full_partitions import OPTIONS, Village, village
 from tests.stores.redis.opened import upkeep_of
-from tests.stores.redis.village import OPTIONS, Village, village
 
 # Everything that is made from the records, by the pattern of its keys.
 MADE_ANEW = [
@@ -343,7 +343,7 @@ async def test_remedies_are_called_after_a_loss(settled: Village) -> None:
 
 
 async def test_every_process_notices_but_the_log_is_told_once(server: Server) -> None:
-    clock = StoryClock()
+    clock = TestClock()
     async with upkeep_of(server, OPTIONS, clock) as first, upkeep_of(server, OPTIONS, clock) as second:
         server.flush()
 
@@ -353,7 +353,7 @@ async def test_every_process_notices_but_the_log_is_told_once(server: Server) ->
 
 
 async def test_a_loss_is_told_even_if_somebody_new_came_upon_the_empty_server_first(server: Server) -> None:
-    clock = StoryClock()
+    clock = TestClock()
     async with upkeep_of(server, OPTIONS, clock) as first, upkeep_of(server, OPTIONS, clock) as second:
         server.flush()
         async with upkeep_of(server, OPTIONS, clock) as newcomer:

@@ -10,19 +10,19 @@ from ade.settings.sections import RedisSettings
 from ade.stores.redis import maintenance
 from ade.stores.redis.maintenance import IDLE_MS, RESULTS_KEPT_MS, RedisMaintenance
 from ade.stores.redis.store import open_redis
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.server import DURABLE, Options, Server
 from tests.servers.waiting import until
-from tests.stores.redis.village import OPTIONS, Village, village
+from tests.stores.redis.full_partitions import OPTIONS, Village, village
 
 
 async def _health(server: Server, options: RedisSettings) -> tuple[dict[str, Any], list[str]]:
-    stores = await open_redis(server.url, options, StoryClock())
+    stores = await open_redis(server.url, options, TestClock())
     try:
-        await Scene(stores, StoryClock()).add()
+        await Scene(stores, TestClock()).add()
         health = await stores.maintenance.health()
     finally:
         await stores.close()
@@ -62,7 +62,7 @@ async def test_what_was_switched_off_since_the_start_is_a_reason_to_worry(
     server = server_pool.standalone(server_binary.kind, DURABLE.plus(dbfilename="blocked.rdb"))
     server.command("CONFIG", "SET", "appendonly", "yes")
     server.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
-    stores = await open_redis(server.url, RedisSettings(), StoryClock())
+    stores = await open_redis(server.url, RedisSettings(), TestClock())
     try:
         server.command("CONFIG", "SET", "appendonly", "no")
         server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")

@@ -8,7 +8,7 @@ import pytest
 from ade.settings.sections import LimitSettings, StoreSettings
 from ade.stores.ports import Clock, Stores
 from ade.stores.sqlite.store import open_sqlite
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene
 
 OpenStore = Callable[..., Awaitable[Stores]]
@@ -37,5 +37,5 @@ async def open_store(path: Path) -> AsyncIterator[OpenStore]:
 
 
 @pytest.fixture
-async def scene(open_store: OpenStore, clock: StoryClock) -> Scene:
+async def scene(open_store: OpenStore, clock: TestClock) -> Scene:
     return Scene(await open_store(clock), clock)

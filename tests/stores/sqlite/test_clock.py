@@ -2,11 +2,12 @@
 
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pytest
 
 from ade.stores.sqlite.connection import MachineClock
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene
 from tests.stores.sqlite.conftest import OpenStore
 
@@ -66,7 +67,7 @@ async def test_a_wall_clock_that_jumps_ends_no_lease_and_keeps_none_alive(
     open_store: OpenStore, machine: Machine, jump_s: int
 ) -> None:
     stores = await open_store()
-    scene = Scene(stores, StoryClock(stores.clock.now()))
+    scene = Scene(stores, TestClock(datetime.now(UTC)))
     await scene.start()
     machine.wall_s += jump_s
 
@@ -78,7 +79,7 @@ async def test_a_wall_clock_that_jumps_ends_no_lease_and_keeps_none_alive(
 @pytest.mark.parametrize("wall_jump_s", [0, -24 * HOUR, HOUR])
 async def test_after_a_reboot_every_lease_is_over(open_store: OpenStore, machine: Machine, wall_jump_s: int) -> None:
     before = await open_store()
-    await Scene(before, StoryClock(before.clock.now())).start()
+    await Scene(before, TestClock(datetime.now(UTC))).start()
     assert await before.sweeps.take_duty("sweep", "old", 60_000)
     steady = before.clock.steady()
     await before.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ade.stores.ports import TaskQuery
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.stores.sqlite.conftest import OpenStore
 from tests.stores.sqlite.processes import answer_of, command, on_small_disk, with_failing_syncs
 
@@ -42,7 +42,7 @@ def test_a_read_only_file_system_is_a_clear_error(tmp_path: Path) -> None:
     assert said == ["store_read_only", "store_read_only", "pending"]
 
 
-async def stored_ids(open_store: OpenStore, clock: StoryClock) -> set[str]:
+async def stored_ids(open_store: OpenStore, clock: TestClock) -> set[str]:
     stores = await open_store(clock)
     assert await stores.maintenance.check_invariants() == []
     return {task.id for task in (await stores.tasks.find(TaskQuery(limit=1000))).tasks}
@@ -50,7 +50,7 @@ async def stored_ids(open_store: OpenStore, clock: StoryClock) -> set[str]:
 
 @pytest.mark.parametrize("when", ["2+2", "4+3", "5+7"])
 async def test_a_sync_that_fails_now_and_then_loses_and_doubles_nothing(
-    open_store: OpenStore, path: Path, clock: StoryClock, when: str
+    open_store: OpenStore, path: Path, clock: TestClock, when: str
 ) -> None:
     await (await open_store(clock)).close()
 
@@ -71,7 +71,7 @@ async def test_a_document_whose_sync_failed_is_written_once(open_store: OpenStor
 
 
 async def test_a_disk_that_only_fails_is_never_said_to_have_kept_anything(
-    open_store: OpenStore, path: Path, clock: StoryClock
+    open_store: OpenStore, path: Path, clock: TestClock
 ) -> None:
     """What a failed sync left in the system's cache can be read, but may be gone after a power cut."""
     await (await open_store(clock)).close()

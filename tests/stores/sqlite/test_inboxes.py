@@ -18,8 +18,8 @@ from ade.stores.sqlite.inboxes import SqliteInboxes
 from ade.stores.sqlite.read_only_store import open_read_only_store
 from ade.stores.sqlite.store import open_sqlite
 from ade.stores.sqlite.writer import NoWriteChecks
+from tests.agents.conversations.items import message, notification
 from tests.conformance.scene import Scene
-from tests.core.inbox.putting import message, notification
 from tests.stores.sqlite.repeating import RepeatingWriter
 
 

@@ -10,13 +10,13 @@ from ade.settings.sections import StoreSettings
 from ade.stores.ports import Stores
 from ade.stores.sqlite.locks import SqliteLocks
 from ade.stores.sqlite.store import open_sqlite
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 
 LIMITS = LockLimits(acquires=2, acquires_per_ms=10_000)
 
 
 @pytest.fixture
-async def stores(clock: StoryClock) -> AsyncIterator[Stores]:
+async def stores(clock: TestClock) -> AsyncIterator[Stores]:
     opened = await open_sqlite("memory://", StoreSettings(), clock)
     yield opened
     await opened.close()
@@ -29,7 +29,7 @@ async def rates(stores: Stores) -> list[str]:
     return [owner for (owner,) in rows]
 
 
-async def test_the_sweep_forgets_who_has_not_asked_for_a_while(stores: Stores, clock: StoryClock) -> None:
+async def test_the_sweep_forgets_who_has_not_asked_for_a_while(stores: Stores, clock: TestClock) -> None:
     for owner in ("ada", "bob"):
         request = validate_request(id=owner, owner=owner, scope=owner, wanted=[(f"repo:{owner}", LockMode.EXCLUSIVE)])
         await stores.locks.acquire(request, wait_ms=0, limits=LIMITS)

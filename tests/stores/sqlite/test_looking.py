@@ -13,7 +13,7 @@ from ade.stores.ports import TaskQuery
 from ade.stores.resource_ports import DocumentWrite
 from ade.stores.sqlite.read_only_store import open_read_only_store
 from ade.stores.sqlite.store import open_sqlite
-from tests.core.tasks import new_task
+from tests.tasks.factories import new_task
 
 
 async def kept(folder: Path) -> str:

@@ -8,7 +8,7 @@ import pytest
 from ade.errors import DiskFull, QueueFull, StoreUnavailable
 from ade.stores.sqlite.connection import connect
 from ade.tasks.model import Queue
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene
 from tests.stores.sqlite.conftest import OpenStore
 
@@ -60,7 +60,7 @@ async def test_a_replaced_file_is_noticed_and_not_written(scene: Scene, path: Pa
 
 
 async def test_a_file_replaced_before_the_first_write_is_noticed_too(
-    open_store: OpenStore, path: Path, clock: StoryClock
+    open_store: OpenStore, path: Path, clock: TestClock
 ) -> None:
     scene = Scene(await open_store(clock), clock)
     other = path.with_name("other.db")
@@ -80,7 +80,7 @@ async def test_a_lost_folder_of_hints_keeps_nobody_from_working(scene: Scene, pa
     assert await scene.counts() == {"completed": 1}
 
 
-async def test_a_disk_that_is_nearly_full_takes_no_new_work(open_store: OpenStore, clock: StoryClock) -> None:
+async def test_a_disk_that_is_nearly_full_takes_no_new_work(open_store: OpenStore, clock: TestClock) -> None:
     plenty = Scene(await open_store(clock), clock)
     running = await plenty.start()
     scarce = Scene(await open_store(clock, min_free_percent=100.1), clock)
@@ -93,7 +93,7 @@ async def test_a_disk_that_is_nearly_full_takes_no_new_work(open_store: OpenStor
 
 
 async def test_a_ballast_is_kept_and_when_given_up_no_new_work_is_taken_until_it_is_back(
-    open_store: OpenStore, path: Path, clock: StoryClock, monkeypatch: pytest.MonkeyPatch
+    open_store: OpenStore, path: Path, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = Scene(await open_store(clock, ballast_mb=1), clock)
     ballast = path.with_name("ade.db.ballast")
@@ -110,7 +110,7 @@ async def test_a_ballast_is_kept_and_when_given_up_no_new_work_is_taken_until_it
     assert ballast.exists()
 
 
-async def test_queues_without_a_limit_of_their_own_have_the_usual_one(open_store: OpenStore, clock: StoryClock) -> None:
+async def test_queues_without_a_limit_of_their_own_have_the_usual_one(open_store: OpenStore, clock: TestClock) -> None:
     scene = Scene(await open_store(clock, queue_depth=2), clock)
     await scene.stores.queues.configure(Queue(name="wide", max_depth=5))
     await scene.add_many(5, queue="wide")
@@ -120,7 +120,7 @@ async def test_queues_without_a_limit_of_their_own_have_the_usual_one(open_store
         await scene.add()
 
 
-async def test_a_closed_store_says_so(open_store: OpenStore, clock: StoryClock) -> None:
+async def test_a_closed_store_says_so(open_store: OpenStore, clock: TestClock) -> None:
     scene = Scene(await open_store(clock), clock)
     await scene.stores.close()
 

@@ -16,7 +16,7 @@ from ade.stores.ports import ClaimRequest
 from ade.stores.sqlite.connection import APPLICATION_ID, connect, migrations
 from ade.stores.sqlite.store import open_sqlite
 from ade.stores.sqlite.tasks import SqliteTasks
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene
 from tests.stores.sqlite.conftest import OpenStore
 
@@ -82,7 +82,7 @@ async def test_a_file_where_the_folder_should_be_is_a_clear_error(tmp_path: Path
         await open_sqlite(f"sqlite:///{tmp_path / 'file' / 'ade.db'}", StoreSettings())
 
 
-async def test_many_may_open_a_new_database_at_once(open_store: OpenStore, clock: StoryClock) -> None:
+async def test_many_may_open_a_new_database_at_once(open_store: OpenStore, clock: TestClock) -> None:
     opened = await asyncio.gather(*(open_store(clock) for _ in range(6)))
     for stores in opened:
         await Scene(stores, clock).add()
@@ -100,14 +100,14 @@ async def test_garbage_is_refused_as_damaged(open_store: OpenStore, path: Path) 
     assert content(path) == before
 
 
-async def _filled(open_store: OpenStore, clock: StoryClock) -> None:
+async def _filled(open_store: OpenStore, clock: TestClock) -> None:
     stores = await open_store(clock)
     await Scene(stores, clock).add_many(2000, description="x" * 200)
     await stores.close()
 
 
 async def test_a_damaged_page_is_reported_and_nothing_hides_it(
-    open_store: OpenStore, path: Path, clock: StoryClock
+    open_store: OpenStore, path: Path, clock: TestClock
 ) -> None:
     await _filled(open_store, clock)
     with path.open("r+b") as file:
@@ -123,7 +123,7 @@ async def test_a_damaged_page_is_reported_and_nothing_hides_it(
         await use()
 
 
-async def test_the_doctor_sees_a_damaged_page(open_store: OpenStore, path: Path, clock: StoryClock) -> None:
+async def test_the_doctor_sees_a_damaged_page(open_store: OpenStore, path: Path, clock: TestClock) -> None:
     await _filled(open_store, clock)
     with path.open("r+b") as file:
         file.seek(path.stat().st_size - 4096)
@@ -134,7 +134,7 @@ async def test_the_doctor_sees_a_damaged_page(open_store: OpenStore, path: Path,
     assert any("damaged" in warning for warning in health.warnings)
 
 
-async def test_a_file_cut_short_is_refused_as_damaged(open_store: OpenStore, path: Path, clock: StoryClock) -> None:
+async def test_a_file_cut_short_is_refused_as_damaged(open_store: OpenStore, path: Path, clock: TestClock) -> None:
     await _filled(open_store, clock)
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)
@@ -163,7 +163,7 @@ async def test_what_cannot_be_written_is_refused(open_store: OpenStore, path: Pa
         target.chmod(mode)
 
 
-async def test_the_settings_that_keep_data_safe_are_in_force(open_store: OpenStore, clock: StoryClock) -> None:
+async def test_the_settings_that_keep_data_safe_are_in_force(open_store: OpenStore, clock: TestClock) -> None:
     stores = await open_store(clock)
     assert isinstance(stores.tasks, SqliteTasks)
     pragmas = ("journal_mode", "synchronous", "mmap_size", "trusted_schema", "application_id", "wal_autocheckpoint")
@@ -190,7 +190,7 @@ async def test_who_reads_cannot_write(open_store: OpenStore) -> None:
         await stores.tasks._readers.call(lambda c: c.execute("DELETE FROM task").fetchall())
 
 
-async def test_a_store_opens_again_as_it_was_left(open_store: OpenStore, clock: StoryClock) -> None:
+async def test_a_store_opens_again_as_it_was_left(open_store: OpenStore, clock: TestClock) -> None:
     first = await open_store(clock)
     task = await Scene(first, clock).add()
     await first.close()
@@ -202,7 +202,7 @@ async def test_a_store_opens_again_as_it_was_left(open_store: OpenStore, clock: 
 
 
 async def test_a_copy_without_its_log_is_whole_if_the_store_was_closed(
-    open_store: OpenStore, path: Path, clock: StoryClock, tmp_path: Path
+    open_store: OpenStore, path: Path, clock: TestClock, tmp_path: Path
 ) -> None:
     stores = await open_store(clock)
     await Scene(stores, clock).add_many(10)

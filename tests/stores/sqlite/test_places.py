@@ -7,7 +7,7 @@ import pytest
 from ade.errors import InvalidUrl, StoreUnsupported
 from ade.stores.sqlite.connection import check_library
 from ade.stores.sqlite.files import file_system_of, place_of
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene
 from tests.fuzz.table import passes
 from tests.stores.sqlite.conftest import OpenStore
@@ -96,7 +96,7 @@ async def test_a_network_file_system_is_refused(
 
 
 async def test_who_insists_gets_a_journal_that_needs_no_shared_memory(
-    open_store: OpenStore, path: Path, monkeypatch: pytest.MonkeyPatch, clock: StoryClock
+    open_store: OpenStore, path: Path, monkeypatch: pytest.MonkeyPatch, clock: TestClock
 ) -> None:
     mounts = path.with_name("mounts")
     mounts.write_text(f"1 0 0:1 / {path.parent} rw - nfs server:/x rw\n")

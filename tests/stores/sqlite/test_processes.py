@@ -13,7 +13,7 @@ from ade.errors import StoreUnavailable
 from ade.stores.ports import WORK
 from ade.stores.sqlite.tasks import SqliteTasks
 from ade.tasks.lifecycle import Status
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene
 from tests.stores.sqlite.conftest import OpenStore
 from tests.stores.sqlite.processes import answer_of, command, line_of, started
@@ -39,7 +39,7 @@ async def test_while_another_process_holds_the_lock_calls_wait_and_the_loop_goes
     assert await scene.status(running.id) == Status.COMPLETED
 
 
-async def test_two_stores_on_one_file_see_each_other(open_store: OpenStore, clock: StoryClock) -> None:
+async def test_two_stores_on_one_file_see_each_other(open_store: OpenStore, clock: TestClock) -> None:
     one, two = Scene(await open_store(clock), clock), Scene(await open_store(clock), clock)
     tasks = await one.add_many(20)
 
@@ -50,7 +50,7 @@ async def test_two_stores_on_one_file_see_each_other(open_store: OpenStore, cloc
 
 
 @pytest.mark.slow
-async def test_processes_under_load_meet_no_lock_error(open_store: OpenStore, path: Path, clock: StoryClock) -> None:
+async def test_processes_under_load_meet_no_lock_error(open_store: OpenStore, path: Path, clock: TestClock) -> None:
     stores = await open_store(clock)
 
     def run(name: str) -> int:
@@ -121,7 +121,7 @@ async def test_many_callers_at_once_share_few_transactions(scene: Scene) -> None
 
 
 async def test_what_was_asked_for_before_the_end_is_done_and_what_comes_later_is_refused(
-    open_store: OpenStore, clock: StoryClock
+    open_store: OpenStore, clock: TestClock
 ) -> None:
     scene = Scene(await open_store(clock), clock)
 

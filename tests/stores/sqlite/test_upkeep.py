@@ -13,7 +13,7 @@ from ade.errors import StoreCorrupt, StoreError, StoreReadOnly, StoreUnavailable
 from ade.settings.sections import StoreSettings
 from ade.stores.ports import Stores
 from ade.stores.sqlite.store import open_sqlite
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene
 from tests.stores.sqlite.conftest import OpenStore
 
@@ -26,7 +26,7 @@ async def write_much(scene: Scene, megabytes: int) -> None:
 
 
 async def test_a_long_reader_raises_an_alarm_and_stops_nobody(
-    open_store: OpenStore, path: Path, clock: StoryClock, caplog: pytest.LogCaptureFixture
+    open_store: OpenStore, path: Path, clock: TestClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     stores = await open_store(clock, wal_alarm_mb=5)
     scene = Scene(stores, clock)
@@ -56,12 +56,12 @@ async def backed_up(stores: Stores, target: Path) -> list[tuple[int, int]]:
     return [step async for step in stores.maintenance.backup(str(target))]
 
 
-async def opened_copy(target: Path, clock: StoryClock) -> Stores:
+async def opened_copy(target: Path, clock: TestClock) -> Stores:
     return await open_sqlite(f"sqlite:///{target}", StoreSettings(ballast_mb=0), clock)
 
 
 async def test_a_backup_made_while_work_goes_on_is_whole_and_ends(
-    open_store: OpenStore, path: Path, clock: StoryClock, tmp_path: Path
+    open_store: OpenStore, path: Path, clock: TestClock, tmp_path: Path
 ) -> None:
     stores = await open_store(clock)
     scene = Scene(stores, clock)
@@ -90,7 +90,7 @@ async def test_a_backup_made_while_work_goes_on_is_whole_and_ends(
     await copy.close()
 
 
-async def test_a_backup_has_the_blobs_too(open_store: OpenStore, clock: StoryClock, tmp_path: Path) -> None:
+async def test_a_backup_has_the_blobs_too(open_store: OpenStore, clock: TestClock, tmp_path: Path) -> None:
     stores = await open_store(clock)
     task = await Scene(stores, clock).add()
     await stores.blobs.put_blob(f"{task.id}.args", b"large")
@@ -116,7 +116,7 @@ async def test_a_backup_never_overwrites(open_store: OpenStore, tmp_path: Path) 
 
 
 async def test_a_backup_that_is_given_up_leaves_no_copy(
-    open_store: OpenStore, clock: StoryClock, tmp_path: Path
+    open_store: OpenStore, clock: TestClock, tmp_path: Path
 ) -> None:
     stores = await open_store(clock)
     await write_much(Scene(stores, clock), 6)
@@ -192,7 +192,7 @@ async def test_a_blob_outlives_the_store_and_lies_where_it_was_wished(open_store
 
 
 async def test_half_written_blobs_go_after_a_while_and_foreign_files_stay(
-    open_store: OpenStore, path: Path, clock: StoryClock
+    open_store: OpenStore, path: Path, clock: TestClock
 ) -> None:
     stores = await open_store(clock)
     task = await Scene(stores, clock).add()
@@ -209,7 +209,7 @@ async def test_half_written_blobs_go_after_a_while_and_foreign_files_stay(
 
 
 async def test_a_folder_that_other_databases_may_share_is_not_searched_for_orphans(
-    open_store: OpenStore, tmp_path: Path, clock: StoryClock
+    open_store: OpenStore, tmp_path: Path, clock: TestClock
 ) -> None:
     stores = await open_store(clock, blob_dir=tmp_path / "shared")
     await stores.blobs.put_blob(BLOB, b"of another database")

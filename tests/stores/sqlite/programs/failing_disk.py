@@ -7,12 +7,12 @@ import sys
 from ade.errors import AdeError
 from ade.settings.sections import StoreSettings
 from ade.stores.sqlite.store import open_sqlite
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene
 
 
 async def main(path: str, count: int) -> None:
-    clock = StoryClock()
+    clock = TestClock()
     stores = await open_sqlite(f"sqlite:///{path}", StoreSettings(ballast_mb=0), clock)
     scene = Scene(stores, clock)
     accepted: list[str] = []

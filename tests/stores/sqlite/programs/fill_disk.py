@@ -9,7 +9,7 @@ from ade.errors import DiskFull
 from ade.settings.sections import StoreSettings
 from ade.stores.ports import Stores
 from ade.stores.sqlite.store import open_sqlite
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene
 from tests.waiting import eventually
 
@@ -82,7 +82,7 @@ async def live_through(stores: Stores, scene: Scene, folder: Path) -> dict[str, 
 
 
 async def main(folder: Path) -> None:
-    clock = StoryClock()
+    clock = TestClock()
     options = StoreSettings(ballast_mb=16, min_free_percent=10)
     stores = await open_sqlite(f"sqlite:///{folder / 'ade.db'}", options, clock)
     print(json.dumps(await live_through(stores, Scene(stores, clock), folder)), flush=True)

@@ -8,7 +8,7 @@ from ade.errors import AdeError
 from ade.settings.sections import StoreSettings
 from ade.stores.ports import Stores
 from ade.stores.sqlite.store import open_sqlite
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene
 
 
@@ -39,7 +39,7 @@ async def tries(stores: Stores, scene: Scene) -> list[str]:
 
 
 async def open_and_use(path: str) -> tuple[Stores, Scene]:
-    clock = StoryClock()
+    clock = TestClock()
     stores = await open_sqlite(f"sqlite:///{path}", StoreSettings(ballast_mb=0), clock)
     scene = Scene(stores, clock)
     await scene.add()

@@ -8,7 +8,7 @@ from pathlib import Path
 from ade.errors import AdeError
 from ade.settings.sections import StoreSettings
 from ade.stores.sqlite.store import open_sqlite
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene
 
 
@@ -21,7 +21,7 @@ async def code_of(action: object) -> str:
 
 
 async def main(folder: Path) -> None:
-    url, clock = f"sqlite:///{folder / 'ade.db'}", StoryClock()
+    url, clock = f"sqlite:///{folder / 'ade.db'}", TestClock()
     stores = await open_sqlite(url, StoreSettings(ballast_mb=0), clock)
     scene = Scene(stores, clock)
     task = await scene.add()

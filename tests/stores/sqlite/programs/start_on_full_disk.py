@@ -7,13 +7,13 @@ from pathlib import Path
 from ade.errors import AdeError
 from ade.settings.sections import StoreSettings
 from ade.stores.sqlite.store import open_sqlite
-from tests.conformance.clock import StoryClock
+from ade.testing import TestClock
 from tests.conformance.scene import Scene
 from tests.stores.sqlite.programs.fill_disk import fill
 
 
 async def main(folder: Path) -> None:
-    clock, options = StoryClock(), StoreSettings(ballast_mb=2)
+    clock, options = TestClock(), StoreSettings(ballast_mb=2)
     stores = await open_sqlite(f"sqlite:///{folder / 'ade.db'}", options, clock)
     running = await Scene(stores, clock).start()
     await stores.close()

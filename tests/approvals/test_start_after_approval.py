@@ -1,0 +1,251 @@
+"""From an approval to the run: by hand, in a window, in time; and nothing that somebody slipped in."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from msgspec import Raw, structs
+
+from ade.approvals import service as approvals_service
+from ade.approvals.errors import ApprovalNotGood, ConflictOfInterest
+from ade.approvals.model import GateState
+from ade.approvals.service import sweep_reviews
+from ade.approvals.votes import VoteRequest
+from ade.errors import NotPermitted
+from ade.settings import runtime
+from ade.stores.ports import TaskQuery
+from ade.tasks.changes import Change, ChangePrecondition
+from ade.tasks.lifecycle import Status, Verb
+from ade.tasks.model import Task
+from ade.tasks.payloads import Payloads
+from ade.tasks.service import replay
+from tests.approvals.scene import APPROVE, ONE, REJECT, TWO, Scene
+
+HOUR = 3_600.0
+
+
+async def overwrite(shop: Scene, task: Task, **fields: Any) -> None:
+    """Change a record as no decision of ADE would: somebody got at the store."""
+    after = structs.replace(task, version=task.version + 1, **fields)
+    names = frozenset(fields)
+    forged = Change(
+        verb=Verb.REVIEW,
+        before=task,
+        after=after,
+        fields=names,
+        guard=ChangePrecondition(version=task.version),
+        events=(),
+    )
+    await shop.stores.tasks.commit(forged)
+
+
+async def test_arguments_that_were_changed_behind_the_back_of_everybody_do_not_run(shop: Scene) -> None:
+    await shop.rules(ONE)
+    task = await shop.asked("plan a")
+    approved = await shop.vote(task, "bob")
+    await overwrite(shop, approved, args=Raw(b'{"what": "plan b"}'))
+    await shop.kit.drain()
+
+    assert shop.deployed == []
+    assert await task.status() is Status.REVIEWING
+    review = (await task.get()).review
+    states = [] if review is None else [gate.state for gate in review.gates]
+    assert states == [GateState.REVOKED, GateState.OPEN]
+
+
+async def test_a_role_that_is_lost_after_the_vote_does_not_undo_a_low_risk(shop: Scene) -> None:
+    await shop.rules(ONE)
+    task = await shop.asked()
+    await shop.vote(task, "bob")
+    await shop.change("bob", roles=frozenset({"viewer"}))
+    await shop.kit.drain()
+
+    assert shop.deployed == ["shop"]
+
+
+async def test_a_task_that_is_started_by_hand_waits_for_that(shop: Scene) -> None:
+    await shop.rules(ONE)
+    task = await shop.asked(start="by_hand")
+    await shop.vote(task, "bob")
+    await shop.kit.drain()
+    assert (await task.status(), shop.deployed) == (Status.APPROVED, [])
+
+    with pytest.raises(NotPermitted):
+        await task.start(by="bob")
+    await task.start(by="ada")
+    await shop.kit.drain()
+    assert shop.deployed == ["shop"]
+
+
+async def test_no_hand_starts_what_is_not_good_any_more(shop: Scene) -> None:
+    await shop.rules(ONE)
+    task = await shop.asked(start="by_hand")
+    await shop.vote(task, "bob")
+    await shop.change("bob", is_active=False)
+
+    with pytest.raises(ApprovalNotGood):
+        await task.start(by="ada")
+
+
+@pytest.mark.parametrize("start", ["at_once", "by_hand"])
+async def test_an_approval_that_nobody_uses_is_none_any_more(shop: Scene, start: str) -> None:
+    await shop.rules({**ONE, "valid_for": "1h"})
+    task = await shop.asked(start=start)
+    await shop.vote(task, "bob")
+    await shop.kit.advance(HOUR)
+    await shop.kit.drain()
+
+    assert shop.deployed == []
+    assert await task.status() is (Status.REJECTED if start == "by_hand" else Status.REVIEWING)
+
+
+async def test_a_window_opens_and_closes(shop: Scene) -> None:
+    await shop.rules(ONE)
+    now = datetime.fromtimestamp(shop.kit.clock.now() / 1000, UTC)
+    window = now + timedelta(hours=1), now + timedelta(hours=2)
+    early, late = await shop.asked("early", window=window), await shop.asked("late", window=window)
+    await shop.vote(early, "bob")
+    await shop.kit.drain()
+    assert shop.deployed == []
+    await shop.kit.advance(HOUR)
+    await shop.kit.drain()
+    assert shop.deployed == ["early"]
+
+    await shop.kit.advance(HOUR)
+    await shop.vote(late, "bob")
+    await shop.kit.drain()
+    assert shop.deployed == ["early"]
+
+
+async def test_two_sweepers_take_each_step_once(shop: Scene) -> None:
+    steps = [{"after": "10m", "users": ["root"]}, {"after": "20m", "roles": ["dba"]}]
+    await shop.rules({**ONE, "rules": [{"needed": 1, "users": ["bob"]}], "steps": steps})
+    task = await shop.asked()
+    payloads = Payloads(shop.stores.blobs)
+    for _ in range(2):
+        shop.kit.clock.advance(600)
+        await asyncio.gather(*(sweep_reviews(shop.stores, payloads) for _ in range(4)))
+
+    told = [event.payload["step"] async for event in task.events() if event.type == "approval.escalated"]
+    assert told == [0, 1]
+    await shop.vote(task, "cy")  # asked by the second step
+    await shop.kit.drain()
+    assert shop.deployed == ["shop"]
+
+
+async def test_a_gate_that_nobody_can_pass_asks_others_at_once_and_never_opens_by_itself(shop: Scene) -> None:
+    await shop.rules({**ONE, "rules": [{"needed": 1, "users": ["ada"]}], "steps": [{"after": "6h", "users": ["cy"]}]})
+    task = await shop.asked()
+    gate = await shop.gate(task)
+    assert (gate.state, gate.early) == (GateState.OPEN, (0,))
+    assert "approval.escalated" in await shop.types(task)
+
+    await shop.change("cy", is_active=False)
+    await shop.kit.advance(HOUR)
+    assert (await shop.gate(task)).state is GateState.BLOCKED
+    assert (await shop.types(task)).count("approval.blocked") == 1
+    await shop.change("cy", is_active=True)
+    await shop.kit.advance(1)
+    assert (await shop.gate(task)).state is GateState.OPEN
+    await shop.vote(task, "cy")
+    await shop.kit.drain()
+    assert shop.deployed == ["shop"]
+
+
+async def test_a_blocked_gate_expires_like_any_other(shop: Scene) -> None:
+    await shop.rules({**ONE, "rules": [{"needed": 1, "users": ["ada"]}], "expires_after": "1h"})
+    task = await shop.asked()
+    assert (await shop.gate(task)).state is GateState.BLOCKED
+    await shop.kit.advance(HOUR)
+
+    assert (await task.status(), shop.deployed) == (Status.REJECTED, [])
+
+
+async def test_one_key_is_one_task_with_one_preview(shop: Scene) -> None:
+    await shop.rules(ONE)
+    first, again = await shop.asked(key="only one"), await shop.asked(key="only one")
+    await shop.vote(first, "bob")
+    await shop.kit.finish()
+
+    assert first == again
+    assert shop.deployed == ["shop"]
+    page = await shop.stores.tasks.find(TaskQuery(limit=10))
+    assert {task.status for task in page.tasks} == {Status.COMPLETED}
+
+
+async def test_an_author_is_the_same_however_the_name_is_spelled(shop: Scene) -> None:
+    await shop.rules(ONE)
+    task = await shop.asked(author="ADA")
+
+    with pytest.raises(ConflictOfInterest):
+        await shop.vote(task, "ada", APPROVE)
+
+
+async def test_what_was_bypassed_is_judged_afterwards_by_others(shop: Scene) -> None:
+    await shop.rules(TWO)
+    task = await shop.asked()
+    now = shop.kit.clock.now()
+    await approvals_service.break_glass(shop.stores, task.id, "fire", actor="root", authenticated_at=now)
+    await shop.kit.drain()
+    [later, _] = (await task.get()).review.gates  # type: ignore[union-attr]  # it has one
+
+    def ballot(voter: str) -> VoteRequest:
+        return VoteRequest(voter=voter, decision=REJECT, digest=later.digest)
+
+    with pytest.raises(ConflictOfInterest):
+        await approvals_service.vote(shop.stores, task.id, ballot("root"), gate_id=later.id)
+    judged = await approvals_service.vote(shop.stores, task.id, ballot("bob"), gate_id=later.id)
+    assert judged.review is not None
+    assert judged.review.gates[0].state is GateState.REJECTED
+    assert (judged.status, shop.deployed) == (Status.COMPLETED, ["shop"])
+
+
+async def test_the_glass_is_broken_for_one_digest_alone(shop: Scene) -> None:
+    await shop.rules(ONE)
+    task = await shop.asked()
+    now = shop.kit.clock.now()
+    bypassed = await approvals_service.break_glass(shop.stores, task.id, "fire", actor="root", authenticated_at=now)
+    await overwrite(shop, bypassed, args=Raw(b'{"what": "something else"}'))
+    await shop.kit.drain()
+
+    assert (await task.status(), shop.deployed) == (Status.REVIEWING, [])
+
+
+async def test_what_was_bypassed_and_found_wrong_does_not_run_again(shop: Scene) -> None:
+    await shop.rules({**ONE, "names": ["blunder"]})
+    tried: list[int] = []
+
+    @shop.app.task(name="blunder", max_attempts=1)
+    async def blunder() -> None:
+        tried.append(1)
+        raise RuntimeError("it broke")
+
+    task = await blunder.with_options(approval="one", author="ada").enqueue()
+    now, payloads = shop.kit.clock.now(), Payloads(shop.stores.blobs)
+    await approvals_service.break_glass(shop.stores, task.id, "fire", actor="root", authenticated_at=now)
+    await shop.kit.drain()
+    assert await task.status() is Status.FAILED
+    [later, _] = (await task.get()).review.gates  # type: ignore[union-attr]  # it has one
+    ballot = VoteRequest(voter="bob", decision=REJECT, digest=later.digest)
+    await approvals_service.vote(shop.stores, task.id, ballot, gate_id=later.id)
+    await replay(shop.stores, payloads, task.id)
+    await shop.kit.drain()
+
+    assert (await task.status(), tried) == (Status.REVIEWING, [1])
+
+
+async def test_what_passed_by_itself_and_was_changed_then_is_put_before_people(shop: Scene) -> None:
+    await shop.rules({**ONE, "names": ["note"], "auto_approve": "low"})
+    await runtime.switch(shop.stores, "auto_approve_low_risk", True, actor="root")
+    noted: list[str] = []
+
+    @shop.app.task(name="note")
+    async def note(what: str) -> None:
+        noted.append(what)
+
+    task = await note.with_options(approval="one", author="ada").enqueue("harmless")
+    await overwrite(shop, await task.get(), args=Raw(b'{"what": "harmful"}'))
+    await shop.kit.drain()
+
+    assert (await task.status(), noted) == (Status.REVIEWING, [])

@@ -1,0 +1,82 @@
+"""Large bodies that are on their way at once."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ade.accounts.model import Role
+from ade.server.pipeline import BodyBudget
+from ade.server.problems import RequestRefused
+from ade.server.request_body import USUAL
+from tests.server.conftest import House, open_house
+from tests.stores.urls import store_url
+
+KB = 1024
+LARGEST = USUAL.body_bytes
+
+
+async def _begun(house: House, by: Role, length: int) -> asyncio.StreamWriter:
+    """A request whose body never comes to its end."""
+    _, writer = await asyncio.open_connection("127.0.0.1", int(house.url.rpartition(":")[2]))
+    token = await house.token(by)
+    writer.write(
+        f"POST /api/v1/tasks HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n"
+        f"content-type: application/json\r\ncontent-length: {length}\r\n\r\n{{".encode()
+    )
+    await writer.drain()
+    return writer
+
+
+async def test_whoever_has_his_part_waits_until_one_of_his_is_over_and_others_do_not(tmp_path: Path) -> None:
+    large = {"name": "greet", "args": {"text": "x" * 400 * KB}}
+    async with open_house(store_url("sqlite", tmp_path), tmp_path, **{"http.body_limit_kb": 512}) as house:
+        begun = [await _begun(house, Role.OPERATOR, 512 * KB) for _ in range(4)]
+        for _ in begun:  # each was heard of before what is asked now
+            assert (await house.ask("GET", "/api/v1/me")).status == 200
+        own = asyncio.create_task(house.ask("POST", "/api/v1/tasks", large))
+        anothers = await house.ask("POST", "/api/v1/tasks", large, by=Role.ADMIN)
+        small = await house.ask("POST", "/api/v1/tasks", {"name": "greet"})
+        assert (anothers.status, small.status, own.done()) == (201, 201, False)
+        begun[0].close()
+        assert (await own).status == 201
+        for writer in begun[1:]:
+            writer.close()
+
+
+@pytest.mark.parametrize("declared", [None, "9" * 5_000, "what", str(LARGEST), str(10 * LARGEST)])
+def test_what_may_be_large_needs_room(declared: str | None) -> None:
+    assert BodyBudget(USUAL).needed(declared) == LARGEST
+
+
+def test_what_is_small_needs_none() -> None:
+    assert [BodyBudget(USUAL).needed(declared) for declared in ("0", "10000")] == [0, 0]
+
+
+async def test_all_together_have_a_bound_and_who_waits_too_long_is_refused() -> None:
+    room = BodyBudget(USUAL)
+    held = [room.taken(f"account {number // 4}", LARGEST, 1) for number in range(16)]
+    for each in held:
+        await each.__aenter__()
+    with pytest.raises(RequestRefused, match="try again later"):
+        async with room.taken("one more", LARGEST, 0.01):
+            pass
+    waiting = asyncio.create_task(room.taken("one more", LARGEST, 30).__aenter__())
+    await asyncio.sleep(0)
+    await held.pop().__aexit__(None, None, None)
+    await waiting
+
+
+async def test_who_gives_up_waiting_takes_nothing() -> None:
+    room = BodyBudget(USUAL)
+    held = [room.taken("ada", LARGEST, 1) for _ in range(4)]
+    for each in held:
+        await each.__aenter__()
+    waiting = asyncio.create_task(room.taken("ada", LARGEST, 30).__aenter__())
+    await asyncio.sleep(0)
+    await held.pop().__aexit__(None, None, None)  # its turn has come,
+    waiting.cancel()  # and at the same moment it gives up
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    async with room.taken("ada", LARGEST, 0.01):
+        pass

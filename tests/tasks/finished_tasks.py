@@ -1,0 +1,38 @@
+"""Tasks that were run by some worker of ADE's own, or approved by people."""
+
+from ade.accounts.model import Role
+from ade.approvals.model import Decision
+from ade.approvals.service import vote
+from ade.approvals.votes import VoteRequest, gate_for
+from ade.failures import FailureKind, TaskError
+from ade.server.operations import RequestContext
+from ade.stores.ports import ClaimRequest
+from ade.tasks.api import create
+from ade.tasks.decisions import fail_run
+from ade.tasks.model import Task
+from ade.tasks.options import NewTask
+from ade.tasks.outcomes import Failed
+from tests.server.operations import LOCAL, Operations
+
+
+async def failed(
+    ops: Operations, message: str = "no luck", *, request: RequestContext = LOCAL, **options: object
+) -> Task:
+    """A dead letter."""
+    stores = ops.services.stores
+    made = await create.create_task(ops.services, request, NewTask(name="greet", priority=0, **options))  # type: ignore[arg-type]
+    [run] = await stores.tasks.claim(
+        ClaimRequest(worker_id="w", run_ids=[f"run-{made.id}"], names=frozenset({"greet"}))
+    )
+    assert run.id == made.id
+    error = TaskError(kind=FailureKind.UNRECOVERABLE, type="ValueError", message=message)
+    change = fail_run(run, Failed(error), now=ops.clock.now(), randomness=0.5)
+    await stores.tasks.commit(change)
+    return change.after
+
+
+async def approved(ops: Operations, task: Task) -> Task:
+    """By somebody else."""
+    reviewer = await ops.account("rita", Role.REVIEWER)
+    ballot = VoteRequest(voter=reviewer.id, decision=Decision.APPROVE, digest=gate_for(task).digest)
+    return await vote(ops.services.stores, task.id, ballot)

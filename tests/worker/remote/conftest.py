@@ -1,0 +1,101 @@
+"""A server, and a worker that knows nothing but its address."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from ade import Ade, Status
+from ade.accounts.model import Role
+from ade.composition.remote_worker import work_over_http
+from ade.settings import load
+from ade.tasks.model import Task
+from ade.tasks.service import CompletionWatcher
+from ade.worker.supervisor import Handover
+from tests.server.conftest import House, house, small_house
+from tests.worker.harness import eventually
+
+__all__ = ["house", "small_house"]
+
+PATIENCE_S = 60.0
+
+
+def far_app(**flags: object) -> Ade:
+    """An app whose own store would be a mistake to open."""
+    usual = {"store.url": "sqlite:////nowhere/at/all.db", "worker.lease_s": 30, "worker.heartbeat_s": 0.3}
+    return Ade(settings=load(flags={**usual, **flags}, files=[]).settings)
+
+
+class Remote:
+    """A worker at work, and its tasks as the server has them."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.stop, self.hurry = asyncio.Event(), asyncio.Event()
+        self.job: asyncio.Task[Handover] | None = None
+        self._watch = CompletionWatcher(house.stores)
+
+    async def ended(self) -> Handover:
+        self.stop.set()
+        assert self.job is not None
+        return await asyncio.wait_for(self.job, PATIENCE_S)
+
+    async def task(self, name: str, args: dict[str, Any] | None = None, **more: object) -> str:
+        made = await self.house.ask("POST", "/api/v1/tasks", {"name": name, "args": args or {}, **more})
+        assert made.status == 201, made
+        task_id: str = made.json()["id"]
+        return task_id
+
+    async def final(self, task_id: str) -> Task:
+        return await self._watch.wait(task_id, PATIENCE_S)
+
+    async def get(self, task_id: str) -> Task:
+        [task] = await self.house.stores.tasks.get([task_id])
+        assert task is not None
+        return task
+
+    async def until(self, task_id: str, status: Status) -> Task:
+        async def look() -> Task | None:
+            task = await self.get(task_id)
+            return task if task.status is status else None
+
+        return await eventually(look)
+
+    async def result(self, name: str, args: dict[str, Any] | None = None, **more: object) -> Any:
+        """What a task of this name returns."""
+        task_id = await self.task(name, args, **more)
+        task = await self.final(task_id)
+        assert task.status is Status.COMPLETED, task.error
+        answer = await self.house.ask("GET", f"/api/v1/tasks/{task_id}/result")
+        return answer.json()["result"]
+
+
+@asynccontextmanager
+async def at_work(house: House, app: Ade, by: Role = Role.WORKER) -> AsyncIterator[Remote]:
+    """A worker that is known to the server, for as long as the block lasts."""
+    token, remote = await house.token(by), Remote(house)
+    working = work_over_http(app, house.url, remote.stop, remote.hurry, token=token)
+    remote.job = asyncio.create_task(working)
+
+    async def is_known() -> bool:
+        assert remote.job is not None
+        if remote.job.done():
+            remote.job.result()
+        return any(worker.id.startswith("http:") for worker in await house.stores.workers.list_workers())
+
+    await eventually(is_known)
+    try:
+        yield remote
+    finally:
+        remote.hurry.set()
+        handover = await remote.ended()
+        assert app.opener.opened is None, "it has opened a store"
+    assert handover.left_behind == ()
+    assert await house.stores.maintenance.check_invariants() == []
+
+
+@pytest.fixture
+def app() -> Ade:
+    return far_app()

@@ -1,0 +1,63 @@
+"""Runs behind HTTP that wait for people, and those that the guard forbids."""
+
+from ade import Ade, Context, Status
+from ade.accounts.model import Role
+from ade.approvals import repository as approvals_repository
+from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict
+from ade.approvals.model import Decision
+from ade.approvals.rulebook import Rulebook
+from ade.approvals.service import vote
+from ade.approvals.votes import VoteRequest
+from ade.failures import FailureKind
+from tests.server.conftest import House
+from tests.worker.remote.conftest import Remote, at_work
+
+
+async def agreed(remote: Remote, task_id: str, step: str) -> None:
+    """Once the task waits for people, one of them says yes."""
+    task = await remote.until(task_id, Status.REVIEWING)
+    assert task.review is not None
+    gate = task.review.gate
+    assert gate is not None
+    assert gate.step == step
+    ballot = VoteRequest(voter="rita", decision=Decision.APPROVE, digest=gate.digest, reason="fine", via="test")
+    await vote(remote.house.stores, task_id, ballot)
+
+
+async def test_a_run_waits_for_people_and_goes_on_when_they_agree(house: House, app: Ade) -> None:
+    went_on = list[int]()
+
+    @app.task
+    async def publish(ctx: Context) -> str:
+        await ctx.hold("go live", {"page": 1}, reason="everybody sees it")
+        went_on.append(ctx.attempt)
+        return "live"
+
+    await house.person("rita", Role.REVIEWER)
+    async with at_work(house, app) as remote:
+        task_id = await remote.task("publish")
+        await agreed(remote, task_id, "go live")
+        ended = await remote.final(task_id)
+        assert (ended.status, went_on) == (Status.COMPLETED, [1])
+
+
+async def test_the_guard_judges_tools_behind_http_too(house: House, app: Ade) -> None:
+    @app.task
+    async def use(tool: str, ctx: Context) -> str:
+        await ctx.guard(tool, {"path": "/etc"})
+        return "used"
+
+    rules = (
+        GuardRule(do=GuardRulesVerdict.DENY, at=frozenset({GuardOccasion.TOOL}), tool="rm", reason="never"),
+        GuardRule(do=GuardRulesVerdict.DEMAND, at=frozenset({GuardOccasion.TOOL}), tool="edit", reason="look first"),
+    )
+    await approvals_repository.apply(house.stores, Rulebook(guard=rules), actor="root")
+    await house.person("rita", Role.REVIEWER)
+    async with at_work(house, app) as remote:
+        assert await remote.result("use", {"tool": "ls"}) == "used"
+        denied = await remote.final(await remote.task("use", {"tool": "rm"}))
+        assert denied.error is not None
+        assert (denied.error.type, denied.error.kind, denied.attempt) == ("Denied", FailureKind.UNRECOVERABLE, 1)
+        task_id = await remote.task("use", {"tool": "edit"})
+        await agreed(remote, task_id, "tool edit")
+        assert (await remote.final(task_id)).status is Status.COMPLETED
