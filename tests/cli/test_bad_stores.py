@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_written_can_only_be_looked_at(
 
 def test_a_full_disk_takes_no_new_work_but_can_be_looked_at(shop: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     shop("enqueue", "pack", "item=lamp")
-    monkeypatch.setattr("ade.stores.sqlite.files.free_percent", lambda folder: 0.5)
+    monkeypatch.setattr("ade.stores.sqlite.writer.free_percent", lambda folder: 0.5)
     answer = shop("enqueue", "pack", "item=lamp", "--json")
 
     assert (answer.code, answer.error["code"]) == (5, "disk_full")

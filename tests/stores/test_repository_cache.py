@@ -15,8 +15,8 @@ from ade.approvals.rulebook_document import read_rulebook
 from ade.stores.ports import RULES, Stores
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.wakeups import RedisWakeups
-from ade.stores.repository import CachedDocument
 from ade.stores.sqlite.wakeups import FileWakeups
+from ade.stores.wakeups import CachedDocument
 from tests.changing_rules import PROMISED_S, subscribed, takes_effect
 from tests.conformance.backends import BACKENDS
 from tests.servers.pool import POOL

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ade.errors import StoreUnavailable
-from ade.stores.repository import SingleFlight
+from ade.stores.wakeups import SingleFlight
 
 
 class Store:

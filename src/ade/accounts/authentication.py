@@ -19,7 +19,7 @@ from ade.errors import AdeError
 from ade.server.addresses import counted_address
 from ade.server.credentials import Credentials
 from ade.stores.ports import RULES, Stores
-from ade.stores.repository import SingleFlight
+from ade.stores.wakeups import SingleFlight
 
 # Objects of others: a caller limited to its own objects gets "not found", and the attempt is logged.
 

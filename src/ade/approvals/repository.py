@@ -20,7 +20,8 @@ from ade.events.model import Event
 from ade.settings import runtime as settings_runtime
 from ade.settings.runtime import RuntimeSettings
 from ade.stores.ports import Stores
-from ade.stores.repository import CachedDocument, Repository, StoredRecord
+from ade.stores.repository import Repository, StoredRecord
+from ade.stores.wakeups import CachedDocument
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 

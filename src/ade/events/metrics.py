@@ -18,8 +18,8 @@ from ade.events.rollups import COUNTS, HOUR_MS, MINUTE_MS, MS_BOUNDS, OTHER, Rol
 from ade.locks.model import LockState
 from ade.server.health import Lag
 from ade.stores.ports import StatusCount, Stores, TaskQuery
-from ade.stores.repository import SingleFlight
 from ade.stores.resource_ports import LockQuery
+from ade.stores.wakeups import SingleFlight
 from ade.tasks.lifecycle import Status
 from ade.tasks.overview import count_dead_letters
 from ade.worker.views import WorkersLiveness, view_workers

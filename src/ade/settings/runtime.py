@@ -12,8 +12,9 @@ from ade.errors import close_names
 from ade.events.model import Event
 from ade.locks.requests import DEFAULT_TTL_MS, LEAST_TTL_MS, LONGEST_TTL_MS
 from ade.stores.ports import Stores
-from ade.stores.repository import CachedDocument, Repository, StoredRecord, decided
+from ade.stores.repository import Repository, StoredRecord, decided
 from ade.stores.resource_ports import DocumentWrite, stale
+from ade.stores.wakeups import CachedDocument
 from ade.tasks.model import Task
 
 _USUAL = Thresholds()

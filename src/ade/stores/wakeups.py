@@ -1,12 +1,18 @@
-"""Wake-ups inside one process, and the base class of wake-ups between processes."""
+"""Wake-ups inside one process, the base class of wake-ups between processes, and the cache that they keep current."""
 
 import asyncio
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Generic, TypeVar
 
-from ade.stores.ports import AGENT, DONE, INBOX, LOCK, RULES, STOP, WORK
+from ade.errors import StoreError
+from ade.stores.ports import AGENT, DONE, INBOX, LOCK, RULES, STOP, WORK, Stores
 
+T = TypeVar("T")
 TOPICS = (WORK, STOP, DONE, LOCK, AGENT, RULES, INBOX)
 
 
@@ -130,3 +136,100 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 def _finish(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+class SingleFlight:
+    """A lock for shared reads. When the store fails the lock holder, all current waiters get the same error.
+
+    Otherwise each waiter would wait in turn for the store to time out.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._failures = 0
+        self._again: Callable[[], StoreError] = StoreError
+
+    async def __aenter__(self) -> None:
+        """Acquire the lock. Raises StoreError if the store failed another holder while waiting."""
+        seen = self._failures
+        await self._lock.acquire()
+        if self._failures != seen:
+            self._lock.release()
+            raise self._again()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, StoreError):
+            self._failures += 1
+            self._again = partial(type(error), error.detail)
+        self._lock.release()
+
+
+_OLDEST_S = 0.9  # a changed rule takes effect everywhere within 1 s, which includes the read
+_CHECK_AFTER_S = 0.6  # asking for changes is cheap, so it happens early enough for an enqueue to end within the second
+_REREAD_AFTER_S = 30.0  # a safety net for documents that were changed without ADE
+
+
+class CachedDocument(Generic[T]):
+    """Caches a value while the store can tell without a read whether rules have changed.
+
+    The value is read again after a change and after 30 seconds. While changes might be missed (before the subscription
+    works, after its connection broke, or on a network file system), it is read again after one second.
+    `load` receives the previous value, so that it can return the same object if nothing has changed.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        load: Callable[[Stores, T | None], Awaitable[T]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stores = stores
+        self._load = load
+        self._clock = clock
+        self._known: T | None = None
+        self._generation = -1  # notification counter at the time of the read
+        self._was_subscribed = False
+        self._read_at = 0.0
+        self._current_at = 0.0  # the last moment at which the value is known to have been current
+        self._reading = SingleFlight()
+
+    async def current(self) -> T:
+        """Return the value, at most one second old and newer than any notification.
+
+        Raises StoreUnavailable instead of returning a stale value.
+        """
+        known = self.fresh()
+        if known is not None:
+            return known
+        async with self._reading:
+            known = self.fresh()
+            return await self._read() if known is None else known
+
+    def fresh(self) -> T | None:
+        """The same as `current` without waiting, for any thread; None if the value must be read."""
+        now, wakeups = self._clock(), self._stores.wakeups
+        if now - self._current_at >= _CHECK_AFTER_S:
+            if not self._was_subscribed or now - self._read_at >= _REREAD_AFTER_S:
+                return None
+            lag_s = wakeups.lag_s(RULES)
+            if lag_s >= _OLDEST_S:
+                return None
+            self._current_at = now - lag_s
+        generation, known = self._generation, self._known  # `_read` writes them in the opposite order
+        return known if wakeups.generation(RULES) == generation else None
+
+    def peek(self) -> T | None:
+        """Return the last value, however old, for any thread; None before the first `current`."""
+        return self._known
+
+    async def _read(self) -> T:
+        # Taken before the read, so that a change during the read causes another one.
+        wakeups = self._stores.wakeups
+        is_subscribed, generation, at = wakeups.lag_s(RULES) < _OLDEST_S, wakeups.generation(RULES), self._clock()
+        known = self._known = await self._load(self._stores, self._known)
+        self._was_subscribed, self._read_at, self._current_at = is_subscribed, at, at
+        self._generation = generation
+        return known

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from ade.errors import InvalidArguments, UnknownName
 from ade.stores.ports import Stores
-from ade.stores.repository import SingleFlight
+from ade.stores.wakeups import SingleFlight
 from ade.tasks.admission import is_own_step
 from ade.tasks.arguments import CODING_ERRORS, check_against_schema, to_json, to_plain
 from ade.tasks.model import Definition

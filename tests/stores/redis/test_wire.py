@@ -5,7 +5,8 @@ import errno
 
 import pytest
 
-from ade.stores.redis.client.connection import RedisConnection, ServerError
+from ade.stores.redis.client.connections import RedisConnection
+from ade.stores.redis.client.errors import ServerError
 from tests.servers.pool import POOL
 from tests.servers.proxy import Proxy
 

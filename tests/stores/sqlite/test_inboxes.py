@@ -17,7 +17,7 @@ from ade.stores.ports import Stores
 from ade.stores.sqlite.inboxes import SqliteInboxes
 from ade.stores.sqlite.read_only_store import open_read_only_store
 from ade.stores.sqlite.store import open_sqlite
-from ade.stores.sqlite.writer import NoWriteChecks
+from ade.stores.sqlite.writer import WriteChecks
 from tests.agents.conversations.items import message, notification
 from tests.conformance.scene import Scene
 from tests.stores.sqlite.repeating import RepeatingWriter
@@ -38,7 +38,7 @@ async def put(scene: Scene, store: Any, inbox_id: str = "c", **about: Any) -> In
 async def test_what_is_tried_again_has_the_effect_of_once(scene: Scene) -> None:
     writer, readers = parts(scene.stores)
     repeating: Any = RepeatingWriter(writer)
-    store = SqliteInboxes(repeating, readers, scene.clock, scene.stores.wakeups, NoWriteChecks())
+    store = SqliteInboxes(repeating, readers, scene.clock, scene.stores.wakeups, WriteChecks())
 
     await put(scene, store)
     await put(scene, store)
@@ -100,7 +100,7 @@ async def test_items_that_cannot_be_read_can_be_cleared_all_the_same(scene: Scen
     assert len((await scene.stores.inboxes.load("d")).items) == 1
 
 
-class FullDisk(NoWriteChecks):
+class FullDisk(WriteChecks):
     def before_admission(self) -> None:
         raise DiskFull("no room")
 

@@ -99,7 +99,7 @@ async def test_a_ballast_is_kept_and_when_given_up_no_new_work_is_taken_until_it
     ballast = path.with_name("ade.db.ballast")
     assert ballast.stat().st_size == 1 << 20
     ballast.unlink()  # as another process does on a full disk
-    monkeypatch.setattr("ade.stores.sqlite.files._LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("ade.stores.sqlite.writer._LOOK_EVERY_S", 0.0)
     monkeypatch.setattr("ade.stores.sqlite.files._free_bytes", lambda folder: 1 << 20)
 
     with pytest.raises(DiskFull, match="ballast"):

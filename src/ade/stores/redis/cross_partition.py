@@ -14,7 +14,7 @@ import msgspec
 
 from ade.errors import StoreUnavailable
 from ade.stores.redis.client.client import RedisClient, Timing
-from ade.stores.redis.client.connection import Command
+from ade.stores.redis.client.errors import Command
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import as_text, pairs, raw_records, task_of
 from ade.stores.redis.partitions import Partitions

@@ -12,8 +12,7 @@ from ade.logs import Log
 from ade.settings.sections import RedisSettings
 from ade.stores.ports import StoreHealth
 from ade.stores.redis.client.client import RedisClient, Timing
-from ade.stores.redis.client.connection import ServerError
-from ade.stores.redis.client.errors import passes, translated
+from ade.stores.redis.client.errors import ServerError, passes, translated
 from ade.stores.redis.client.options import RedisAddress, TopologyKind
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import packed_event, pairs

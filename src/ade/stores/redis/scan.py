@@ -8,7 +8,7 @@ from typing import Any
 
 from ade.errors import StoreCorrupt, StoreError
 from ade.stores.redis.client.client import RedisClient, Timing
-from ade.stores.redis.client.connection import ServerError
+from ade.stores.redis.client.errors import ServerError
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import pairs
 

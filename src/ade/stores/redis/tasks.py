@@ -1,13 +1,12 @@
 """Task store on Redis: listing with keyset pagination by seq, reads, inserts, claims, and commits."""
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from msgspec import Raw
 
-from ade.errors import StaleLease, StaleWrite
-from ade.stores.ports import ClaimRequest, TaskPage, TaskQuery
+from ade.errors import StaleLease
+from ade.stores.ports import TaskPage, TaskQuery
 from ade.stores.redis.claims import RedisClaims
 from ade.stores.redis.client.client import RedisClient, Timing
 from ade.stores.redis.codec import aged_of, as_text, pairs, raw_records, read_records
@@ -151,32 +150,21 @@ class RedisTasks:
         self._timing = timing
         crossing = CrossPartitionDependencies(link, places, timing)
         self._committing = RedisCommits(link, places, timing, crossing, wakeups)
-        self._adding = RedisInserts(link, places, timing, crossing, wakeups, usual_depth)
+        self.add = RedisInserts(link, places, timing, crossing, wakeups, usual_depth).add
         self.blocking: RedisBlockingInserts | None = None
         if link.direct is not None:
             alone = RedisInserts(link, places, timing, crossing, wakeups, usual_depth, link.direct)
             self.blocking = RedisBlockingInserts(link, alone)
-        self._claiming = RedisClaims(link, places, timing, self._committing)
-        self._finding = RedisTaskQueries(link, places)
-
-    def add(self, tasks: Sequence[Task]) -> Coroutine[Any, Any, list[Task]]:
-        return self._adding.add(tasks)
-
-    async def claim(self, request: ClaimRequest) -> list[Task]:
-        return await self._claiming.claim(request)
+        self.claim = RedisClaims(link, places, timing, self._committing).claim
+        self.commit_each = self._committing.commit_each
+        self.find = RedisTaskQueries(link, places).find
 
     async def commit(self, *changes: Change) -> None:
         await self._committing.commit(changes)
 
-    async def commit_each(self, changes: Sequence[Change]) -> list[StaleWrite | None]:
-        return await self._committing.commit_each(changes)
-
     async def get(self, task_ids: Sequence[str]) -> list[Task | None]:
         found = await read_records(self._link, self._places, task_ids)
         return [found.get(task_id) for task_id in task_ids]
-
-    async def find(self, query: TaskQuery) -> TaskPage:
-        return await self._finding.find(query)
 
     async def report_progress(self, task_id: str, run_id: str, progress: Raw) -> None:
         request = {**self._timing(), "id": task_id, "run_id": run_id, "progress": as_text(bytes(progress))}

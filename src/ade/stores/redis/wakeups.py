@@ -11,8 +11,8 @@ from ade.errors import StoreError
 from ade.logs import Log
 from ade.stores.ports import LOCK, RULES, WORK
 from ade.stores.redis.client.client import RedisClient, pauses_between_tries
-from ade.stores.redis.client.connection import RedisConnection, ServerError
-from ade.stores.redis.client.errors import FAILURES, reason
+from ade.stores.redis.client.connections import RedisConnection
+from ade.stores.redis.client.errors import FAILURES, ServerError, reason
 from ade.stores.redis.client.options import RedisAddress
 from ade.stores.wakeups import TOPICS, LocalWakeups, running_loop
 

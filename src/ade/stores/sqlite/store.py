@@ -18,7 +18,7 @@ from ade.stores.sqlite.connection import MachineClock, check_process, connect, s
 from ade.stores.sqlite.documents import SqliteDocuments
 from ade.stores.sqlite.effects import SqliteEffects, SqliteOutputs
 from ade.stores.sqlite.event_log import SqliteEvents
-from ade.stores.sqlite.files import DatabaseFiles, FileWriteChecks, drop_ballast, place_of, prepare
+from ade.stores.sqlite.files import DatabaseFiles, drop_ballast, place_of, prepare
 from ade.stores.sqlite.locks import SqliteLocks
 from ade.stores.sqlite.maintenance import SqliteMaintenance
 from ade.stores.sqlite.queues import SqliteQueues, SqliteSchedules
@@ -27,7 +27,7 @@ from ade.stores.sqlite.sweeps import SqliteSweeps
 from ade.stores.sqlite.tasks import SqliteBlockingInserts, SqliteTasks
 from ade.stores.sqlite.wakeups import FileWakeups
 from ade.stores.sqlite.workers import SqliteWorkers
-from ade.stores.sqlite.writer import LeaseWriter, NoWriteChecks, Transactions, WriteChecks, Writer
+from ade.stores.sqlite.writer import FileWriteChecks, LeaseWriter, Transactions, WriteChecks, Writer
 from ade.stores.wakeups import LocalWakeups
 
 
@@ -58,7 +58,7 @@ def _open(url: str, settings: StoreSettings, clock: Clock | None, queue_depth: i
         opened_before = True
         return connection
 
-    guard: WriteChecks = _file_guard(place, settings) if place else NoWriteChecks()
+    guard: WriteChecks = _file_guard(place, settings) if place else WriteChecks()
     writer = Writer(Transactions(new_connection, str(place.path) if place else url, guard))
     try:
         with translating(url):

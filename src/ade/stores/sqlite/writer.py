@@ -4,15 +4,17 @@ import asyncio
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import apsw
 
-from ade.errors import AdeError, PayloadTooLarge, StoreUnavailable
+from ade.errors import AdeError, DiskFull, PayloadTooLarge, StoreUnavailable
 from ade.stores.sqlite.connection import check_process, is_full, translated, write_transaction
+from ade.stores.sqlite.files import DatabaseFiles, drop_ballast, ensure_ballast, free_percent
 
 _WRITE_ERRORS = (
     apsw.SQLITE_IOERR_WRITE,
@@ -68,17 +70,18 @@ class FunctionOperation(WriteOperation):
             self.refusal = refusal
 
 
-class WriteChecks(Protocol):
-    """Checks of the database file around writes."""
+class WriteChecks:
+    """Checks of the database file around writes. An in-memory database has none."""
 
     def settle(self) -> None:
         """Called once the store is open."""
 
     def check_identity(self) -> None:
-        """Raise if the file is not the one that was opened."""
+        """Raise if the file is not the one that was opened: writes would be lost, or two databases mixed."""
 
     def ensure_ballast(self) -> bool:
         """Create the reserve file if it is missing. Returns False if there is no space for it."""
+        return False
 
     def before_admission(self) -> None:
         """Raise if no new tasks can be accepted."""
@@ -91,31 +94,91 @@ class WriteChecks(Protocol):
 
     def make_room(self) -> bool:
         """Release the reserved space of a full disk. Returns False if there is none left."""
+        return False
 
     def note_io_error(self) -> None:
         """Count an input/output error."""
 
 
-class NoWriteChecks:
-    """WriteChecks of an in-memory database: none."""
+_LOOK_EVERY_S = 1.0
+_IO_ERRORS_TOLERATED = 3
+_READ_ONLY_FOR_S = 10.0
 
-    def settle(self) -> None: ...
 
-    def check_identity(self) -> None: ...
+class FileWriteChecks(WriteChecks):
+    """Checks around writes: the file was not replaced, the disk has space, and it reports no errors.
+
+    Shared by the writing threads and the callers of `add`. Only single assignments, so no lock is needed.
+    """
+
+    def __init__(self, place: DatabaseFiles, *, min_free_percent: float, ballast_mb: int) -> None:
+        self._place = place
+        self._min_free = min_free_percent
+        self._ballast_mb = ballast_mb
+        self._had_ballast = False
+        self._identity: tuple[int, int] | None = None
+        self._room_looked_at = 0.0
+        self._full: str | None = None
+        self._io_errors = 0
+        self._refuse_until = 0.0
+
+    def settle(self) -> None:
+        self.check_identity()
+        self.ensure_ballast()
+
+    def before_admission(self) -> None:
+        # While the disk is nearly full, the remaining space is for running tasks.
+        now = time.monotonic()
+        if now - self._room_looked_at > _LOOK_EVERY_S:
+            self._room_looked_at = now
+            self._full = self._why_full()
+        if self._full is not None:
+            raise DiskFull(f"{self._full}, so no new task is taken; running tasks may finish. Free some space")
+
+    def _why_full(self) -> str | None:
+        free = free_percent(self._place.path.parent)
+        if free < self._min_free:
+            return f"only {free:.1f} % of the disk is free (store.min_free_percent is {self._min_free})"
+        if self._had_ballast and not self.ensure_ballast():
+            return "the disk was full and there is not yet room again for the ballast (store.ballast_mb)"
+        return None
 
     def ensure_ballast(self) -> bool:
-        return False
+        there = ensure_ballast(self._place, self._ballast_mb)
+        self._had_ballast = self._had_ballast or there
+        return there
 
-    def before_admission(self) -> None: ...
+    def before_write(self) -> None:
+        if time.monotonic() < self._refuse_until:
+            raise StoreUnavailable(
+                f"{self._place.path} met {self._io_errors} input/output errors in a row; not written for a while"
+            )
+        self.check_identity()
 
-    def before_write(self) -> None: ...
+    def check_identity(self) -> None:
+        try:
+            status = self._place.path.stat()
+        except OSError as error:
+            raise StoreUnavailable(
+                f"{self._place.path} was removed while in use. Put it back (or a backup) and restart"
+            ) from error
+        identity = (status.st_dev, status.st_ino)
+        if self._identity is None:
+            self._identity = identity
+        elif identity != self._identity:
+            raise StoreUnavailable(f"{self._place.path} was replaced while in use. Restart to use the new file")
 
-    def after_write(self) -> None: ...
+    def after_write(self) -> None:
+        self._io_errors = 0
 
     def make_room(self) -> bool:
-        return False
+        self._room_looked_at = 0.0
+        return drop_ballast(self._place)
 
-    def note_io_error(self) -> None: ...
+    def note_io_error(self) -> None:
+        self._io_errors += 1
+        if self._io_errors >= _IO_ERRORS_TOLERATED:
+            self._refuse_until = time.monotonic() + _READ_ONLY_FOR_S
 
 
 class Transactions:

@@ -13,10 +13,9 @@ import msgspec
 from ade.errors import NotConfirmed, StoreCorrupt, StoreError, StoreUnavailable
 from ade.settings.sections import RedisSettings
 from ade.stores.ports import Clock
-from ade.stores.redis.client.connection import Command, RedisConnection, ServerError
-from ade.stores.redis.client.errors import FAILURES, code_of, passes, translated, wrong_type_keys
+from ade.stores.redis.client.connections import ConnectionsByLoop, Connector, LoopThread, RedisConnection, ServerPools
+from ade.stores.redis.client.errors import FAILURES, Command, ServerError, code_of, passes, translated, wrong_type_keys
 from ade.stores.redis.client.options import RedisAddress, RedisLocation, TopologyKind, parse_url
-from ade.stores.redis.client.pool import ConnectionsByLoop, Connector, LoopThread, ServerPools
 from ade.stores.redis.client.sync_client import SyncClient
 from ade.stores.redis.client.topology import FixedServer, SentinelServer, ServerNotFound, SlotMap, Topology
 from ade.stores.redis.clock import ServerClock

@@ -5,8 +5,19 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ade.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable, StoreUnsupported
-from ade.stores.redis.client.connection import Command, ServerError
 from ade.stores.redis.keys import ANY, KEYS, KeyNames
+
+Command = tuple[Any, ...]
+
+
+class ServerError(Exception):
+    """The server's answer is an error. It begins with a word that says which."""
+
+    @property
+    def code(self) -> str:
+        word = str(self).partition(" ")[0]
+        return word if word.isupper() else ""
+
 
 # Every failure of an exchange with a server.
 FAILURES = (ServerError, OSError, TimeoutError, EOFError)

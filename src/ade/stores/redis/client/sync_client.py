@@ -17,10 +17,9 @@ from typing import Any
 
 import hiredis
 
-from ade.stores.redis.client.connection import Command, ServerError
-from ade.stores.redis.client.errors import FAILURES
+from ade.stores.redis.client.connections import Connector
+from ade.stores.redis.client.errors import FAILURES, Command, ServerError
 from ade.stores.redis.client.options import RedisAddress
-from ade.stores.redis.client.pool import Connector
 from ade.stores.redis.clock import ServerClock
 from ade.stores.redis.scripts import script
 

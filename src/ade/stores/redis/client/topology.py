@@ -5,10 +5,9 @@ import random
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ade.stores.redis.client.connection import Command
-from ade.stores.redis.client.errors import FAILURES, code_of, passes, reason, translated
+from ade.stores.redis.client.connections import ServerPool, ServerPools
+from ade.stores.redis.client.errors import FAILURES, Command, code_of, passes, reason, translated
 from ade.stores.redis.client.options import RedisAddress
-from ade.stores.redis.client.pool import ServerPool, ServerPools
 
 _LOOK_S = 1.0  # per request
 
