@@ -1,5 +1,6 @@
 """What every test shares: the event loop, a clock, stores, how hard random tests try, and the summary at the end."""
 
+import signal
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from tests.tasks.queue_driver import QueueDriver
 
 __all__ = ["ops", "server_binary", "server_pool"]
 depth.load_profile()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a script; commands would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

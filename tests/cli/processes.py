@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,6 +79,8 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
 class Terminal:
     """A command on a terminal of its own."""
 
+    _prepare: Callable[[], object] | None = None  # called in the new process
+
     def __init__(self, folder: Path, *arguments: str, **more: str) -> None:
         self._control, terminal = pty.openpty()
         self.process = subprocess.Popen(
@@ -88,6 +91,7 @@ class Terminal:
             stdout=terminal,
             stderr=terminal,
             start_new_session=True,
+            preexec_fn=self._prepare,
         )
         os.close(terminal)
         self.seen = ""
@@ -107,8 +111,11 @@ class Terminal:
 
     def finish(self) -> int:
         """Read on until the command has ended; its exit code."""
+        deadline = time.monotonic() + PATIENCE_S
         while self._read():
-            pass
+            if time.monotonic() > deadline:  # it goes on writing
+                self.process.kill()
+                raise AssertionError(f"the command has not ended within {PATIENCE_S} s: {self.seen[-5_000:]}")
         os.close(self._control)
         return self.process.wait(timeout=PATIENCE_S)
 
@@ -122,3 +129,11 @@ class Terminal:
             return False
         self.seen += piece.decode(errors="replace")
         return bool(piece)
+
+
+class TerminalIgnoringSigint(Terminal):
+    """The same, started by a program that ignores SIGINT, such as a job of a script in the background."""
+
+    @staticmethod
+    def _prepare() -> object:
+        return signal.signal(signal.SIGINT, signal.SIG_IGN)

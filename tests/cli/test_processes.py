@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import Terminal, call, call_json, ended, eventually, started
+from tests.cli.processes import Terminal, TerminalIgnoringSigint, call, call_json, ended, eventually, started
 
 pytestmark = pytest.mark.slow
 DEMO = "ade.demo:ade"
@@ -158,6 +158,14 @@ def test_top_draws_until_ctrl_c(busy: Path) -> None:
     assert terminal.finish() == 130
     assert "1500 pending" in terminal.seen
     assert "Traceback" not in terminal.seen
+
+
+def test_ctrl_c_ends_a_command_on_a_terminal_whose_parent_ignores_it(busy: Path) -> None:
+    terminal = TerminalIgnoringSigint(busy, "top", "--interval", "200ms")
+    terminal.read_until("Ctrl-C ends")
+    terminal.process.send_signal(signal.SIGINT)
+
+    assert terminal.finish() == 130
 
 
 def test_waiting_on_a_terminal_shows_what_happens(tmp_path: Path) -> None:

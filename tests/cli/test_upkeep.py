@@ -64,6 +64,24 @@ def test_settings_show_where_they_come_from(ade: Call, folder: Path, monkeypatch
     assert told["task.max_attempts"]["origin"] == "default"
 
 
+def test_passwords_in_urls_are_not_shown_wherever_they_are(ade: Call, folder: Path) -> None:
+    (folder / "ade.toml").write_text(
+        '[client.profiles.far]\nurl = "https://ada:hush@b.example"\n'
+        '[events]\naudit_url = "postgresql://ada:hush@c.example/audit"\n'
+    )
+    shown = ade("config", "show", "--json").json
+
+    assert shown["client.profiles"] == {"far": {"url": "https://ada:***@b.example"}}
+    for words in (("show",), ("show", "--json"), ("get", "client.profiles"), ("get", "events.audit_url")):
+        answer = ade("config", *words)
+        assert "hush" not in answer.out + answer.err
+        assert "***" in answer.out
+    for command in ("sweep", "whoami --as rita"):
+        refused = ade(*command.split(), "--profile", "far")
+        assert "hush" not in refused.err
+        assert "https://ada:***@b.example" in refused.err
+
+
 def test_an_app_that_names_its_store_is_found_there_unless_the_command_line_says_otherwise(
     ade: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

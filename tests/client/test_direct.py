@@ -13,7 +13,8 @@ from ade.client.store_transport import StoreTransport
 from ade.errors import InvalidFilter, NotPermitted, UnknownTask
 from ade.events.model import Event
 from ade.server.operations import RequestContext
-from ade.server.problems import ServerProblem
+from ade.server.problems import RequestRefused, ServerProblem
+from ade.server.registry import OPERATIONS
 from ade.stores.ports import ClaimRequest
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import OutputLine
@@ -45,6 +46,7 @@ async def test_what_breaks_the_conventions_is_the_error_of_a_server(ops: Operati
     with pytest.raises(ServerProblem) as raised:
         await client.list_tasks(cursor="nonsense")
     assert raised.value.code == "invalid_cursor"
+    assert isinstance(raised.value.__cause__, RequestRefused), "the cause is kept"
     with pytest.raises(UnknownTask):
         await client.get_task("nonsense")
     assert (await client.get_task(made.id)).status is Status.PENDING
@@ -150,3 +152,22 @@ def test_plain_reads_take_no_event_loop_and_load_no_other_operations(tmp_path: P
         check=False,
     )
     assert (ended.stdout.strip(), ended.stderr) == ("greet []", "")
+
+
+async def test_a_bug_in_an_operation_keeps_its_cause(ops: Operations, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = client_of(ops)
+    await client.get_stats()  # loads the operation
+    cause = ValueError("first")
+
+    async def broken(*_arguments: object) -> None:
+        try:
+            raise cause
+        except ValueError:
+            raise RuntimeError("second")  # noqa: B904 # the implicit context is what is tested
+
+    monkeypatch.setitem(OPERATIONS, "get_stats", OPERATIONS["get_stats"]._replace(function=broken))
+    with pytest.raises(RuntimeError) as raised:
+        await client.get_stats()
+    assert raised.value.__context__ is cause
+    assert not raised.value.__suppress_context__
+    assert repr(client) == "<client of StoreTransport()>"

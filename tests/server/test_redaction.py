@@ -56,3 +56,30 @@ def test_a_hidden_field_needs_a_default() -> None:
     mark_private(Needed, "secret")
     with pytest.raises(TypeError, match=r"Needed\.secret is hidden"):
         redaction_plan_of(Needed)
+
+
+class Marked(Kept, frozen=True):
+    color: str = "red"
+
+
+class Box(Struct, frozen=True):
+    anything: object
+    by_name: dict[str, object]
+    several: frozenset[Kept] = frozenset()
+    either: Kept | int = 0
+
+
+def test_subclasses_hide_the_same_fields() -> None:
+    mark_private(Kept, "secret")
+
+    assert redacted(Marked("x", "s")) == Marked("x")
+    assert over_the_wire(Marked, Marked("x", "s")) == Marked("x")
+
+
+def test_hidden_fields_stay_hidden_in_sets_and_in_fields_of_any_type() -> None:
+    mark_private(Kept, "secret")
+    secret = Kept("x", "hush")
+    box = Box([secret, {"a": secret}], {"b": (secret,)}, frozenset({secret}), Marked("y", "hush"))
+
+    assert b"hush" not in msgspec.json.encode(plan_of(Box).out(box))
+    assert redacted(box) == Box([Kept("x"), {"a": Kept("x")}], {"b": (Kept("x"),)}, frozenset({Kept("x")}), Marked("y"))

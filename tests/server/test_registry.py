@@ -12,7 +12,7 @@ from ade.server.operations import RequestContext, Services
 from ade.server.pagination import RawContent
 from ade.server.redaction import private_fields_of, redaction_plan_of
 from ade.server.registry import OPERATIONS, Operation, operation, shape_of
-from ade.server.routes import MODULES, ROUTES
+from ade.server.routes import MODULES, ROUTE_OF, ROUTES, in_order
 from ade.server.routing import AuthLevel, Route, TrafficClass
 from ade.server.wire_format import is_moment, plan_of
 from tests.architecture.repository import SOURCE
@@ -81,6 +81,19 @@ def test_a_function_that_does_not_fit_its_declaration_is_refused() -> None:
     with pytest.raises(TypeError, match=r"get_task is declared in ade\.\S+ and in tests\."):
         operation("GET /tasks/{task_id}", permission=Permission.READ)(get_task)
     assert "get_thing" not in OPERATIONS
+
+
+def test_two_operations_with_one_name_or_one_address_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def get_thing(services: Services, request: RequestContext, name: str) -> None: ...
+
+    monkeypatch.setattr("ade.server.registry.OPERATIONS", {})
+    operation("GET /things/{name}", permission=Permission.READ)(get_thing)
+    with pytest.raises(TypeError, match=r"get_thing is declared in tests\.\S+ and in tests\."):
+        operation("GET /others/{name}", permission=Permission.READ)(get_thing)
+    task = ROUTE_OF["get_task"]
+    twin = structs.replace(task, operation="get_twin", path="/api/v1/tasks/{twin_id}")
+    with pytest.raises(TypeError, match=r"get_task and get_twin are both declared as GET /api/v1/tasks/\{twin_id\}"):
+        in_order([*ROUTES, twin])
 
 
 def kinds_of(kind: Any, known: set[type[Struct]]) -> Iterator[type[Struct]]:

@@ -1,8 +1,10 @@
 """The external representation of values that contain records."""
 
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from ade.server.pagination import Page
 from ade.server.wire_format import external, members_of, plan_of
@@ -36,3 +38,17 @@ def test_a_document_with_more_has_the_members_of_its_record() -> None:
 
     assert shown == {**encoded(TASK), "new": True}
     assert shown["args"] == {"item": "lamp"}
+
+
+def test_records_are_found_in_sets_mappings_and_fields_of_any_type() -> None:
+    class Crate(Struct, frozen=True):
+        content: object
+
+    class Item(Struct, frozen=True):
+        created_at: int
+        lease_until: int = 0
+
+    item = Item(1_000, 7)
+    shown = encoded(MappingProxyType({"set": {item}, "any": Crate([item])}))
+
+    assert shown == {"set": [{"created_at": WRITTEN}], "any": {"content": [{"created_at": WRITTEN}]}}

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
 from ade.accounts.model import Permission, Token, link_address, normal_id
 from ade.accounts.views import CurrentAccount, UserView
@@ -280,21 +281,22 @@ async def whoami(session: "Session") -> None:
     """Show the account you act for and what it may do: at a server that of your token, else as --as says."""
     async with session.api() as api:
         found = await me(api)
-    if found is None:
-        _print_no_account(session, session.account)
-    elif session.out.as_json:
-        session.out.document(found)
+    if session.out.as_json:
+        session.out.document(_json_of(found, session.account if found is None else found.user.id))
+    elif found is None:
+        session.out.facts([("account", session.account)])
+        session.out.note(
+            f"There is no such account yet. `ade users add {session.account}` makes it; only accounts can vote."
+        )
     else:
         _print_me(session, found, session.server.url if session.server is not None else "")
 
 
-def _print_no_account(session: "Session", name: str) -> None:
-    """A local store needs no account."""
-    if session.out.as_json:
-        session.out.document({"account": name, "user": None})
-        return
-    session.out.facts([("account", name)])
-    session.out.note(f"There is no such account yet. `ade users add {name}` makes it; only accounts can vote.")
+def _json_of(found: CurrentAccount | None, account: str) -> dict[str, object]:
+    """Return the HTTP form of the account with its ID. A local store needs no account: `user` is then null."""
+    if found is None:
+        return {"account": account, "user": None, "permissions": []}
+    return {"account": account} | {name: value for name, value in structs.asdict(found).items() if value is not None}
 
 
 def _print_me(session: "Session", found: CurrentAccount, where: str) -> None:

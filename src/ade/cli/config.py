@@ -9,7 +9,7 @@ from ade.accounts.model import NotAuthenticated
 from ade.cli.command import group
 from ade.cli.identity import as_option
 from ade.cli.output import Cell, Row, all_of, compact
-from ade.common.text import without_password
+from ade.common.text import without_passwords
 from ade.errors import NotPermitted, ServerUnreachable, StoreError
 from ade.settings import DEFAULT
 from ade.settings.api import FeatureView, SettingOrigin, SettingView
@@ -53,10 +53,7 @@ async def show(session: "Session", origin: bool, changed: bool) -> None:
 def _all(session: "Session", stored: "_StoredSettings") -> _Known:
     """Return every setting. Values in the store take precedence over all layers."""
     loaded = session.loaded
-    known: _Known = [
-        (name, without_password(value) if isinstance(value, str) else value, loaded.origins[name])
-        for name, value in loaded.settings.items()
-    ]
+    known: _Known = [(name, without_passwords(value), loaded.origins[name]) for name, value in loaded.settings.items()]
     switched = {IN_FILES[feature]: is_on for feature, is_on in stored.switches.items() if feature in IN_FILES}
     known = [(name, switched[name], STORE) if name in switched else (name, value, at) for name, value, at in known]
     known += [(name, one.value, str(one.origin)) for name, one in stored.values.items()]

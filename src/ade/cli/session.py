@@ -17,6 +17,7 @@ from ade.cli.identity import ServerTarget, server_of
 from ade.cli.output import CommandOutput
 from ade.client.client import Client
 from ade.client.store_transport import StoreTransport
+from ade.common.text import without_password
 from ade.composition.read_only import read_only_services
 from ade.composition.stores import open_read_only, open_stores, store_exists
 from ade.errors import NeedsStore
@@ -121,8 +122,8 @@ class Session:
         """Raise NeedsStore if a server was named."""
         if self.server is not None:
             raise NeedsStore(
-                f"this is done on the store itself, not through {self.server.url}; run it where the store is, without"
-                " --url and --profile"
+                f"this is done on the store itself, not through {without_password(self.server.url)}; run it where the"
+                " store is, without --url and --profile"
             )
 
     @asynccontextmanager
@@ -168,7 +169,9 @@ class Session:
     def _check_nobody_else(self, server: ServerTarget) -> None:
         """Reject --as with a server, which identifies the caller by the token. Raises NeedsStore."""
         if self.options.acting_as is not None:
-            raise NeedsStore(f"--as is for a store of this machine; {server.url} knows by the token who you are")
+            raise NeedsStore(
+                f"--as is for a store of this machine; {without_password(server.url)} knows by the token who you are"
+            )
 
     def _asked(self) -> RequestContext:
         """The caller on a local store, where anyone who can open it has every permission."""

@@ -139,7 +139,7 @@ class HttpTransport:
         check_plain(origin_of(url), self._token, allow_plain=allow_plain)
 
     def __repr__(self) -> str:
-        return f"RemoteTransport({self.url!r})"  # without the token
+        return f"HttpTransport({self.url!r})"  # without the token
 
     async def call(self, ask: OperationCall) -> Any:
         sending = self._sending(ask)
@@ -194,7 +194,7 @@ class HttpTransport:
             target = target_of(route, ask.path, ask.query)
             body = b"" if ask.body is None else _encode(to_wire(ask.body))
         except (TypeError, ValueError) as error:  # not JSON, a lone surrogate, a time without a zone
-            raise error_of_refusal(refused_fields({"": str(error)})) from None
+            raise error_of_refusal(refused_fields({"": str(error)})) from error
         if body:
             headers["content-type"] = "application/json"
         if key is not None:

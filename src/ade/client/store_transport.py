@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from ade.client.api.routes import CLIENT_ROUTES
 from ade.client.transport import EventSubscriptionRequest, OperationCall
-from ade.errors import AdeError
 from ade.server.operations import RequestContext, Services
 from ade.server.pagination import VersionedRecord
+from ade.server.problems import RequestRefused, error_of_refusal
 from ade.server.redaction import redacted
 from ade.server.registry import OPERATIONS, Operation
 from ade.stores.ports import DONE
@@ -37,7 +37,7 @@ class StoreTransport:
         self._asked = request
 
     def __repr__(self) -> str:
-        return "DirectTransport()"
+        return "StoreTransport()"
 
     async def call(self, ask: OperationCall) -> Any:
         operation = _loaded(ask.operation)
@@ -45,12 +45,8 @@ class StoreTransport:
         given = {name: form for name, form in forms.items() if form is not None}
         try:
             answer = await operation.function(self._office, self._asking(ask, operation), *ask.path, **given)
-        except AdeError:
-            raise
-        except Exception as error:
-            from ade.server.problems import client_error  # 3 ms, only after an error
-
-            raise client_error(error) from None
+        except RequestRefused as refused:
+            raise error_of_refusal(refused) from refused
         return _as_seen(answer)
 
     async def follow_events(self, spec: EventSubscriptionRequest) -> "AsyncGenerator[Event | Gap, None]":

@@ -1,6 +1,7 @@
 """Text helpers: durations such as `90s` or `1h30m`, URLs without passwords, and text that UTF-8 can encode."""
 
 import re
+from collections.abc import Mapping
 
 _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _PART = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
@@ -32,6 +33,15 @@ def without_password(url: str) -> str:
     if at:
         url = _LOGIN.sub(r"\g<user>:***", login, count=1) + at + rest
     return _OPTION.sub(r"\g<name>=***", url)
+
+
+def without_passwords(value: object) -> object:
+    """Return a value with `without_password` applied to all text in it, such as the URLs of a settings table."""
+    if isinstance(value, str):
+        return without_password(value)
+    if isinstance(value, Mapping):
+        return {name: without_passwords(each) for name, each in value.items()}
+    return [without_passwords(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def storable(text: str) -> str:

@@ -386,11 +386,6 @@ def error_of_refusal(refused: RequestRefused) -> AdeError:
     return error_of(refused.problem)
 
 
-def client_error(error: Exception) -> Exception:
-    """Return the error that a client raises for a RequestRefused, and any other error unchanged."""
-    return error_of_refusal(error) if isinstance(error, RequestRefused) else error
-
-
 def read_problem(status: int, body: bytes, headers: Mapping[str, str]) -> Problem:
     """Parse a problem body. Without one, as from a proxy, the problem has only the status."""
     try:

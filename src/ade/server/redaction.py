@@ -4,6 +4,7 @@ The result equals writing and reading the record (`ade.server.wire_format`), but
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cache
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
@@ -15,13 +16,13 @@ _hidden: dict[type[Struct], frozenset[str]] = {}
 
 
 def mark_private(record: type[Struct], *fields: str) -> None:
-    """Never write these fields of a type. Call it where the type is defined, before its first use."""
+    """Never write these fields of a type and its subclasses. Call it where the type is defined, before it is used."""
     _hidden[record] = _hidden.get(record, frozenset()) | frozenset(fields)
 
 
 def private_fields_of(record: type[Struct]) -> frozenset[str]:
     """Return the fields of a type that are never written."""
-    return PRIVATE_FIELDS | _hidden.get(record, frozenset())
+    return PRIVATE_FIELDS.union(*(_hidden.get(base, ()) for base in record.__mro__))
 
 
 class RedactionPlan(NamedTuple):
@@ -36,9 +37,9 @@ def redacted(value: Any) -> Any:
     """Return the value, or a copy in which hidden fields have their defaults."""
     if isinstance(value, Struct):
         return _seen_record(value)
-    if type(value) in (list, tuple):
+    if type(value) in (list, tuple) or isinstance(value, AbstractSet):
         return type(value)(map(redacted, value))
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {name: redacted(each) for name, each in value.items()}
     return value
 
@@ -68,7 +69,7 @@ def _is_deep(hint: Any, within: type[Struct]) -> bool:
     origin = get_origin(hint) or hint
     if isinstance(origin, type) and issubclass(origin, Struct):
         return origin is within or any(redaction_plan_of(origin))
-    return isinstance(hint, TypeVar) or any(_is_deep(each, within) for each in get_args(hint))
+    return hint in (Any, object) or isinstance(hint, TypeVar) or any(_is_deep(each, within) for each in get_args(hint))
 
 
 def _default(kind: type[Struct], field: Any) -> Callable[[], Any]:

@@ -114,7 +114,7 @@ def _check(route: Route, function: OperationFunction) -> None:
     if bool(route.needs) != (route.door is AuthLevel.PERMISSION):
         raise TypeError(f"{route.operation} must name a permission, or a door that needs none")
     known = OPERATIONS.get(route.operation)
-    if known is not None and known.route.module != route.module:
+    if known is not None:
         raise TypeError(f"{route.operation} is declared in {known.route.module} and in {route.module}")
 
 

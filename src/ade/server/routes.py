@@ -5,7 +5,7 @@ order matters: the first route that matches a path wins, as with `/approvals/sta
 have the order of the collections below, and within a collection the order of their declarations.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ade.accounts import api as accounts_api
 from ade.accounts import api_sessions
@@ -59,7 +59,17 @@ def _place(route: Route) -> tuple[int, int]:
     return max(fitting, key=lambda number: len(_PLACES[number][1])), modules.index(route.module)
 
 
-ROUTES: tuple[Route, ...] = tuple(sorted((each.route for each in OPERATIONS.values()), key=_place))
+def in_order(routes: Iterable[Route]) -> tuple[Route, ...]:
+    """Return the routes in the order of precedence. Raises TypeError if two have the same method and path."""
+    by_address: dict[tuple[str, str], Route] = {}
+    for route in sorted(routes, key=_place):
+        first = by_address.setdefault((route.method, route.shape), route)
+        if first is not route:
+            raise TypeError(f"{first.operation} and {route.operation} are both declared as {route.method} {route.path}")
+    return tuple(by_address.values())
+
+
+ROUTES = in_order(each.route for each in OPERATIONS.values())
 ROUTE_OF: Mapping[str, Route] = {route.operation: route for route in ROUTES}
 SECTIONS: Mapping[str, tuple[Route, ...]] = {
     section: tuple(route for route in ROUTES if _PLACES[_place(route)[0]][0] == section) for section in COLLECTIONS

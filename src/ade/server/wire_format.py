@@ -275,9 +275,9 @@ def external(value: Any) -> Any:
     """Return a value with every record in it in wire form. All interfaces use this one form."""
     if isinstance(value, Struct):
         return to_wire(value)
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | AbstractSet):
         return [external(each) for each in value]
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {name: external(each) for name, each in value.items()}
     return value
 
@@ -378,7 +378,7 @@ def _filled(kind: Any, given: Mapping[Any, Any]) -> Any:
 
 def _way(kind: Any, name: str, is_sent: bool) -> Codec:
     origin, arguments = get_origin(kind), get_args(kind)
-    if isinstance(kind, TypeVar):  # a generic type without its argument, such as Page: convert by value
+    if kind in (Any, object) or isinstance(kind, TypeVar):  # such as the items of a Page: convert by value
         return Codec(Any, external)
     if origin is Annotated:
         bare = _way(arguments[0], name, is_sent)
@@ -403,7 +403,7 @@ def _collection_way(kind: Any, name: str, is_sent: bool) -> Codec:
         return _list_way(_way(arguments[0], name, is_sent), frozenset)
     if origin in (dict, Mapping):
         return _FREE_WAYS.get(name) or _dict_way(_way(arguments[1], "", is_sent))
-    return Codec(Any if kind is object else kind)
+    return Codec(kind)
 
 
 def _union_way(arguments: tuple[Any, ...], name: str, is_sent: bool) -> Codec:
@@ -427,7 +427,8 @@ def _bare(kind: Any) -> Any:
 
 
 def _by_type(converts: Mapping[Any, Convert | None], value: Any) -> Any:
-    convert = converts.get(type(value))
+    kind = next((base for base in type(value).__mro__ if base in converts), None)
+    convert = converts.get(kind)
     return value if convert is None else convert(value)
 
 

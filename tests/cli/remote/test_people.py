@@ -195,7 +195,7 @@ def test_a_rulebook_is_applied_looked_at_and_asked(served: Shop) -> None:
 def test_who_one_is(served: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     served.person("rita", "reviewer")
     told = served.remote("whoami", "--json", by="rita").json
-    assert (told["user"]["id"], told["user"]["roles"]) == ("rita", ["reviewer"])
+    assert (told["account"], told["user"]["id"], told["user"]["roles"]) == ("rita", "rita", ["reviewer"])
     assert told["permissions"] == ["read", "vote"]
     assert told["token"]["account"] == "rita"
     text = served.remote("whoami", by="rita").out
@@ -203,9 +203,9 @@ def test_who_one_is(served: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
         assert part in text
 
     here = served.local("whoami", "--as", "Rita", "--json").json
-    assert here["user"] == told["user"]
+    assert (here["account"], here["user"]) == (told["account"], told["user"])
     monkeypatch.setenv("ADE_USER", "stranger")
-    assert served.local("whoami", "--json").json == {"account": "stranger", "user": None}
+    assert served.local("whoami", "--json").json == {"account": "stranger", "user": None, "permissions": []}
     stranger = served.local("whoami")
     assert (stranger.out, "`ade users add stranger`" in stranger.err) == ("account  stranger\n", True)
 

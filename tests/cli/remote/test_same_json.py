@@ -161,4 +161,4 @@ def test_a_change_prints_the_record_as_its_response_has_it(full: tuple[Shop, dic
     made = shop.remote("enqueue", "pack", "item=vase", "--delay", "1h", "--json").json
     assert made == got(shop, f"tasks/{made['id']}")
     me = got(shop, "me")
-    assert still(shop.remote("whoami", "--json").json) == still(me)
+    assert still(shop.remote("whoami", "--json").json) == still({"account": me["user"]["id"], **me})
