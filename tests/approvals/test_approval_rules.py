@@ -494,29 +494,19 @@ async def test_re_auth(here: Scene) -> None:
 
 
 class TestBatch:
-    async def test_each_has_its_own_answer(self, here: Scene) -> None:
-        one, two = await here.asked("one"), await here.asked("two", author="bob")
-        seen = [(one.id, (await here.gate(one)).digest), (two.id, (await here.gate(two)).digest), (one.id, "x")]
-        answers = await approvals_service.batch(
-            here.stores, seen, VoteRequest(voter="bob", decision=APPROVE, digest="")
-        )
-
-        assert [answer.code for answer in answers] == ["", "conflict_of_interest", "gate_closed"]
-
-    async def test_at_most_fifty_and_only_while_the_feature_is_on(self, here: Scene) -> None:
-        ballot = VoteRequest(voter="bob", decision=APPROVE, digest="")
-        with pytest.raises(InvalidTask):
-            await approvals_service.batch(here.stores, [("x", "y")] * 51, ballot)
+    async def test_only_while_the_feature_is_on(self, here: Scene) -> None:
+        await approvals_service.check_batch(here.stores)
         await runtime.switch(here.stores, "batch_approvals", False, actor="root")
         with pytest.raises(NotPermitted):
-            await approvals_service.batch(here.stores, [("x", "y")], ballot)
+            await approvals_service.check_batch(here.stores)
 
     async def test_a_high_risk_is_looked_at_by_itself(self, here: Scene) -> None:
         await here.rules(ONE, criticality={"*": 100})
         task = await here.asked(resources=[f"db:{number}" for number in range(16)])
+        gate = await here.gate(task)
         ballot = VoteRequest(voter="bob", decision=APPROVE, digest="", authenticated_at=here.kit.clock.now())
-        [answer] = await approvals_service.batch(here.stores, [(task.id, (await here.gate(task)).digest)], ballot)
-        assert answer.code == "not_permitted"
+        with pytest.raises(NotPermitted):
+            await approvals_service.vote_in_batch(here.stores, gate, gate.digest, ballot)
 
 
 async def test_comments(here: Scene) -> None:

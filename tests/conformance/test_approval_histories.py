@@ -187,7 +187,8 @@ class ApprovalHistories(StoreHistories):
         task = self.some(number)
         if task is None or task.review is None or task.review.gate is None:
             return
-        digest = task.review.gate.digest if is_right else "0" * 64
+        gate = task.review.gate
+        digest = gate.digest if is_right else "0" * 64
         ballot = VoteRequest(
             voter=voter,
             decision=decision,
@@ -196,7 +197,7 @@ class ApprovalHistories(StoreHistories):
             authenticated_at=self.clock.now() if has_password else None,
         )
         if in_batch:
-            self.attempt(lambda stores: approvals_service.batch(stores, [(task.id, digest)], ballot), is_lost=is_lost)
+            self.attempt(lambda stores: approvals_service.vote_in_batch(stores, gate, digest, ballot), is_lost=is_lost)
         else:
             self.attempt(lambda stores: approvals_service.vote(stores, task.id, ballot), is_lost=is_lost)
 

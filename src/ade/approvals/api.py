@@ -7,10 +7,10 @@ so voting takes no Idempotency-Key: a stored request would contain a fast hash o
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, field, structs
+from msgspec import Meta, field
 
 from ade.accounts.api_sessions import confirmed_at
-from ade.accounts.model import InvalidDelegation, Permission, UnknownDelegation, normal_id
+from ade.accounts.model import InvalidDelegation, Permission, normal_id
 from ade.accounts.users import get_user
 from ade.approvals import delegations
 from ade.approvals import service as approvals_service
@@ -179,11 +179,8 @@ async def list_approvals(services: Services, request: RequestContext, query: Lis
     account, mine = acting(request), query.mine
     if mine is None:
         mine = (await load_people(services.stores)).directory.get(account) is not None
-    items = (
-        await approvals_views.inbox(services.stores, account)
-        if mine
-        else await approvals_views.waiting(services.stores)
-    )
+    stores = services.stores
+    items = await (approvals_views.inbox(stores, account) if mine else approvals_views.waiting(stores))
     return cut("approvals", query, items)
 
 
@@ -240,7 +237,7 @@ async def respond_to_approvals(
 ) -> Page[BatchVoteResult]:
     """Answer many in the same way. Each item has its own result, in the order of the request."""
     account = voter(request)
-    await approvals_service.check_batch(services.stores, len(body.items))
+    await approvals_service.check_batch(services.stores)
     ballot = VoteRequest(
         voter=account,
         decision=Decision(body.decision),
@@ -254,12 +251,12 @@ async def respond_to_approvals(
 async def _answered(services: Services, item: BatchItem, ballot: VoteRequest) -> BatchVoteResult:
     try:
         _, gate = await gate_to_vote(services, item.task_id, item.approval)
+        task = await approvals_service.vote_in_batch(services.stores, gate, _whole(gate, item.digest), ballot)
     except StoreError:
         raise
     except AdeError as error:
         return BatchVoteResult(task_id=item.task_id, code=error.code, error=error.detail)
-    answered = await approvals_service.one_of_many(services.stores, gate.id, _whole(gate, item.digest), ballot)
-    return structs.replace(answered, task_id=item.task_id)
+    return BatchVoteResult(task_id=item.task_id, status=task.status)
 
 
 def _whole(gate: Gate, given: str) -> str:
@@ -386,7 +383,7 @@ async def create_delegation(services: Services, request: RequestContext, body: N
     starts_at = max(_at(body.starts, now), now)
     if starts_at > now + _FURTHEST_MS:
         raise InvalidDelegation("a delegation starts at most 366 days from now")
-    wanted = Delegation(
+    new = Delegation(
         id="",
         delegator=delegator,
         delegate=body.delegate,
@@ -399,7 +396,7 @@ async def create_delegation(services: Services, request: RequestContext, body: N
         from_level=body.from_level,
         to_level=body.to_level,
     )
-    return await delegations.create(services.stores, wanted, actor=account)
+    return await delegations.create(services.stores, new, actor=account)
 
 
 def _at(given: float | datetime, since: int) -> int:
@@ -409,20 +406,16 @@ def _at(given: float | datetime, since: int) -> int:
 @operation("GET /delegations/{delegation_id}", permission=Permission.READ)
 async def get_delegation(services: Services, request: RequestContext, delegation_id: str) -> Delegation:
     """One delegation."""
-    kept = await delegations.DELEGATIONS.get(services.stores, delegation_id) if is_task_id(delegation_id) else None
-    if kept is None:
-        raise _unknown(delegation_id)
-    return kept.record
+    found = await delegations.DELEGATIONS.get(services.stores, delegation_id) if is_task_id(delegation_id) else None
+    if found is None:
+        raise delegations.unknown(delegation_id)
+    return found.record
 
 
 @operation("DELETE /delegations/{delegation_id}", permission=Permission.VOTE, others=Permission.ADMINISTER)
 async def revoke_delegation(services: Services, request: RequestContext, delegation_id: str) -> Delegation:
     """End a delegation. It ends immediately; votes that were given under it stay valid."""
-    kept = await get_delegation(services, request, delegation_id)
+    delegation = await get_delegation(services, request, delegation_id)
     if request.access is RouteAccess.OWN:
-        await check_own(services, request, kept.delegator, _unknown(delegation_id))
+        await check_own(services, request, delegation.delegator, delegations.unknown(delegation_id))
     return await delegations.revoke(services.stores, delegation_id, actor=acting(request))
-
-
-def _unknown(delegation_id: str) -> UnknownDelegation:
-    return UnknownDelegation(f"no delegation {delegation_id[:60]!r} exists", advice=UnknownDelegation.usual_advice)

@@ -14,17 +14,17 @@ from ade.approvals.review_requests import (
     ApprovalRequirement,
     ReviewerDirectory,
     again,
-    event_payload,
+    gate_event,
     open_gate,
     reconsidered,
     requested,
     review_of,
 )
 from ade.approvals.risk import Risk
-from ade.approvals.votes import approved, gate_for, queued
+from ade.approvals.votes import approved, gate_for
 from ade.errors import InvalidTask, NotPermitted
 from ade.events.model import APPROVAL_COMMENTED, APPROVAL_DISMISSED, APPROVAL_UNBLOCKED
-from ade.tasks.changes import Change, change
+from ade.tasks.changes import QUEUED, Change, change
 from ade.tasks.lifecycle import Status, Verb
 from ade.tasks.model import Task
 from ade.tasks.outcomes import Withheld
@@ -48,16 +48,12 @@ def submit(task: Task, *, has_preview: bool, preview_id: str | None, now: int, a
     return change(task, Verb.SUBMIT, now=now, actor=actor, review=review, preview=None, submitted_at=now)
 
 
-def send_back(task: Task, errors: tuple[str, ...], *, now: int, preview: Raw | None = None) -> Change:
+def send_back(task: Task, errors: tuple[str, ...], *, now: int) -> Change:
     """Return a task that cannot be approved as it is to its author, who can correct it."""
     review = structs.replace(review_of(task), errors=errors, preview_id=None)
-    payload: dict[str, object] = {"errors": list(errors)}
-    also = {"review": review, **_kept_preview(preview)}
-    return change(task, Verb.ASSESS, now=now, target=Status.DRAFT, payload=payload, also=also)
-
-
-def _kept_preview(preview: Raw | None) -> dict[str, object]:
-    return {} if preview is None else {"preview": preview}
+    return change(
+        task, Verb.ASSESS, now=now, target=Status.DRAFT, payload={"errors": list(errors)}, also={"review": review}
+    )
 
 
 def assess(
@@ -69,8 +65,11 @@ def assess(
     If a reviewer requested changes and the task is unchanged, it goes back to its author again.
     """
     seen = structs.replace(task, preview=preview)
-    if (asked := _unchanged_since(seen)) is not None:
-        return _not_changed(task, asked, now=now)
+    if (asked := _unchanged_since(seen)) is not None:  # as before, the requester can vote again, an admin can dismiss
+        who = ", ".join(_asking(asked))
+        return send_back(
+            task, (f"{who} asked for changes, and nothing that matters has changed; edit it first",), now=now
+        )
     gate, events = open_gate(seen, demand, people, now=now)
     before = closed_review(review_of(task), GateState.SUPERSEDED, now)
     review = structs.replace(before.with_gate(gate), editors=(), errors=())
@@ -78,7 +77,7 @@ def assess(
         "review": review,
         "digest": gate.digest,
         "risk": risk_record(demand.risk, now),
-        **_kept_preview(preview),
+        **({} if preview is None else {"preview": preview}),
     }
     if gate.is_automatic:
         ready = structs.replace(task, review=review)
@@ -98,12 +97,6 @@ def _unchanged_since(task: Task) -> Gate | None:
 def _asking(gate: Gate) -> list[str]:
     newest = {vote.person or vote.voter: vote for vote in gate.votes if not vote.is_dismissed}
     return sorted(who for who, vote in newest.items() if vote.decision is Decision.REQUEST_CHANGES)
-
-
-def _not_changed(task: Task, gate: Gate, *, now: int) -> Change:
-    """Send the task back once more. As before, the requester can vote again, and an admin can dismiss the request."""
-    why = f"{', '.join(_asking(gate))} asked for changes, and nothing that matters has changed; edit it first"
-    return send_back(task, (why,), now=now)
 
 
 def born_held(task: Task, demand: ApprovalRequirement, people: ReviewerDirectory, *, now: int) -> Task:
@@ -139,7 +132,7 @@ def advance_review(task: Task, people: ReviewerDirectory, *, now: int) -> Change
     if after == gate:
         return None
     if gate.state is GateState.BLOCKED and after.state is GateState.OPEN:
-        events = (*events, event_payload(after, APPROVAL_UNBLOCKED, now=now))
+        events = (*events, gate_event(after, APPROVAL_UNBLOCKED, now=now))
     return change(task, Verb.REVIEW, now=now, more_events=events, review=review_of(task).with_gate(after))
 
 
@@ -178,7 +171,7 @@ def start(task: Task, directory: Directory, *, now: int, actor: str) -> Change:
         Verb.START,
         now=now,
         actor=actor,
-        payload=queued(task, gate, now=now, actor=actor).payload,
+        payload=gate_event(gate, QUEUED, now=now, actor=actor).payload,
         run_after=max(task.run_after, review_of(task).not_before or 0),
     )
 
@@ -255,7 +248,7 @@ def break_glass(task: Task, *, now: int, actor: str, reason: str) -> Change:
         now=now,
         actor=actor,
         payload={"approval": gate.id, "digest": gate.digest, "reason": reason},
-        more_events=(requested(later, now=now), queued(task, cancelled, now=now, actor=actor)),
+        more_events=(requested(later, now=now), gate_event(cancelled, QUEUED, now=now, actor=actor)),
         review=structs.replace(review, gates=gates, bypass=bypass),
         run_after=max(task.run_after, review.not_before or 0),
     )
@@ -268,10 +261,8 @@ def comment(task: Task, text: str, *, now: int, actor: str) -> Change:
     review = review_of(task)
     if len(review.comments) >= _MOST_COMMENTS:
         raise InvalidTask(f"a task has at most {_MOST_COMMENTS} comments; the event log has them all")
-    gate_for(task)
-    said = Comment(by=actor, at=now, text=text)
-    after = structs.replace(review, comments=(*review.comments, said))
-    event = event_payload(gate_for(task), APPROVAL_COMMENTED, now=now, actor=actor, text=text)
+    event = gate_event(gate_for(task), APPROVAL_COMMENTED, now=now, actor=actor, text=text)
+    after = structs.replace(review, comments=(*review.comments, Comment(by=actor, at=now, text=text)))
     return change(task, Verb.REVIEW, now=now, more_events=(event,), review=after)
 
 
@@ -294,7 +285,7 @@ def dismiss(task: Task, voter: str, reason: str, people: ReviewerDirectory, *, n
         raise GateClosed(f"approval {gate.id} has expired: nobody answered in time; submit it again")
     open_again = structs.replace(gate, votes=votes, state=GateState.OPEN)
     state = people.standing(open_again, now).state
-    event = event_payload(gate, APPROVAL_DISMISSED, now=now, actor=actor, voter=voter, reason=reason)
+    event = gate_event(gate, APPROVAL_DISMISSED, now=now, actor=actor, voter=voter, reason=reason)
     after = structs.replace(open_again, state=state)
     review = review_of(task).with_gate(after)
     if state is GateState.CHANGES_REQUESTED:
@@ -357,10 +348,14 @@ def whole_gate(task: Task) -> Gate | None:
 
 def has_begun(task: Task, gate: Gate) -> bool:
     """Whether the task has run under this gate before: in an earlier attempt, or up to a step that had to wait."""
+    return has_waited(task, gate) or task.attempt > gate.after_attempt + 1
+
+
+def has_waited(task: Task, gate: Gate) -> bool:
+    """Whether a run under this gate has reached a step that needed another approval."""
     gates = review_of(task).gates
     later = gates[[each.id for each in gates].index(gate.id) + 1 :]
-    waited = any(each.step and each.step != AFTER_THE_FACT for each in later)
-    return waited or task.attempt > gate.after_attempt + 1
+    return any(each.step and each.step != AFTER_THE_FACT for each in later)
 
 
 def has_changed(before: Raw | None, now: Raw) -> bool:
@@ -379,28 +374,14 @@ def wants_versions(preview: Raw | None) -> bool:
         return True  # it cannot be compared, so treat it as changed
 
 
-def _over(reason: str) -> GateState:
-    """Return the final state of a gate that is no longer valid. A task that was tampered with never passes
-    automatically."""
-    return GateState.REVOKED if reason == ANOTHER else GateState.STALE
+def reassessed(task: Task, reason: str, *, now: int, preview_id: str | None = None) -> Withheld:
+    """Send the task back to risk assessment and policy selection, after a new preview if there is an ID for one.
 
-
-def previewed_again(task: Task, reason: str, *, preview_id: str, now: int) -> Withheld:
-    """Send the task back to its preview; earlier approvals no longer count."""
-    review = closed_review(review_of(task), _over(reason), now)
-    fields = {
-        "review": structs.replace(review, has_preview=True, preview_id=preview_id),
-        "preview": None,
-        "digest": None,
-    }
-    return Withheld(reason=reason, status=Status.SUBMITTED, fields=fields)
-
-
-def assessed_again(task: Task, reason: str, *, now: int) -> Withheld:
-    """Send the task back to risk assessment and policy selection. It can pass automatically, which is recorded."""
-    review = closed_review(review_of(task), _over(reason), now)
-    unseen = {"preview": None, "digest": None}
-    fields = {"review": structs.replace(review, has_preview=False, preview_id=None), **unseen}
+    Earlier approvals no longer count. It can pass automatically, which is recorded, unless it was tampered with.
+    """
+    review = closed_review(review_of(task), GateState.REVOKED if reason == ANOTHER else GateState.STALE, now)
+    review = structs.replace(review, has_preview=preview_id is not None, preview_id=preview_id)
+    fields = {"review": review, "preview": None, "digest": None}
     return Withheld(reason=reason, status=Status.SUBMITTED, fields=fields)
 
 

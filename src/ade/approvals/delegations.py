@@ -21,27 +21,27 @@ from ade.stores.ports import Stores
 from ade.stores.repository import Repository, decided
 from ade.tasks.enqueue import fresh_id
 
-_KEPT_MS = 90 * 86_400_000  # after its end, to explain why a vote counted
-DELEGATIONS = Repository("delegation", Delegation, lambda delegation: delegation.ends_at + _KEPT_MS)
+_RETENTION_MS = 90 * 86_400_000  # after its end, to explain why a vote counted
+DELEGATIONS = Repository("delegation", Delegation, lambda delegation: delegation.ends_at + _RETENTION_MS)
 
 
-async def create(stores: Stores, wanted: Delegation, *, actor: str) -> Delegation:
+async def create(stores: Stores, request: Delegation, *, actor: str) -> Delegation:
     """Store a delegation under a new ID. A start in the past becomes now.
 
     Raises InvalidDelegation, UnknownAccount, and NotPermitted if the actor is neither the delegator nor an admin.
     """
-    delegator = (await find(stores, wanted.delegator)).record
+    delegator = (await find(stores, request.delegator)).record
     await _check_actor(stores, actor, delegator.id)
     if not delegator.is_active or not delegator.is_human:
         raise InvalidDelegation(f"{delegator.id} has nothing to delegate: only active people answer")
-    delegate = await _able_delegate(stores, wanted.delegate)
+    delegate = await _able_delegate(stores, request.delegate)
     now = stores.clock.now()
     new = structs.replace(
-        wanted,
+        request,
         id=fresh_id(now),
         delegator=delegator.id,
         delegate=delegate,
-        starts_at=max(wanted.starts_at, now),
+        starts_at=max(request.starts_at, now),
         is_revoked=False,
     )
     check_delegation(new, await load_delegations(stores))
@@ -76,31 +76,34 @@ async def revoke(stores: Stores, delegation_id: str, *, actor: str) -> Delegatio
     """End a delegation immediately; repeating it has no effect. Raises UnknownDelegation and NotPermitted."""
 
     async def step() -> Delegation:
-        kept = await DELEGATIONS.get(stores, delegation_id)
-        if kept is None:
-            raise UnknownDelegation(
-                f"no delegation {delegation_id[:60]!r} exists", advice=UnknownDelegation.usual_advice
-            )
-        await _check_actor(stores, actor, kept.record.delegator)
-        if kept.record.is_revoked:
-            return kept.record
-        after = structs.replace(kept.record, is_revoked=True)
+        found = await DELEGATIONS.get(stores, delegation_id)
+        if found is None:
+            raise unknown(delegation_id)
+        await _check_actor(stores, actor, found.record.delegator)
+        if found.record.is_revoked:
+            return found.record
+        after = structs.replace(found.record, is_revoked=True)
         event = _event(DELEGATION_REVOKED, after, stores.clock.now(), actor)
-        await stores.documents.write([DELEGATIONS.put(after.id, after, seen=kept.version)], [event])
+        await stores.documents.write([DELEGATIONS.put(after.id, after, seen=found.version)], [event])
         return after
 
     return await decided(step)
 
 
+def unknown(delegation_id: str) -> UnknownDelegation:
+    """Return the error for a delegation that does not exist."""
+    return UnknownDelegation(f"no delegation {delegation_id[:60]!r} exists", advice=UnknownDelegation.usual_advice)
+
+
 async def load_delegations(stores: Stores) -> Sequence[Delegation]:
     """Load all stored delegations, including ended ones, in one read."""
-    return [kept.record for kept in (await DELEGATIONS.all(stores)).values()]
+    return [stored.record for stored in (await DELEGATIONS.all(stores)).values()]
 
 
 async def list_delegations(stores: Stores, account: str | None = None) -> list[Delegation]:
     """List delegations, oldest first; with an account, those where it is the delegator or the delegate."""
-    known = await load_delegations(stores)
-    return [each for each in known if account is None or account in (each.delegator, each.delegate)]
+    stored = await load_delegations(stores)
+    return [each for each in stored if account is None or account in (each.delegator, each.delegate)]
 
 
 async def _check_actor(stores: Stores, actor: str, delegator: str) -> None:

@@ -67,7 +67,6 @@ class GateStanding(Struct, frozen=True, kw_only=True):
     state: GateState
     approved_by: tuple[str, ...] = ()  # people whose approvals fill a slot
     rejected_by: tuple[str, ...] = ()
-    changes_asked_by: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     may_vote: tuple[str, ...] = ()  # accounts that could still fill a slot
 
@@ -80,16 +79,12 @@ def evaluate(gate: Gate, directory: Directory, delegations: Sequence[Delegation]
     newest = room.counted(gate.votes)
     rejecting = [who for who, vote in newest.items() if vote.decision is Decision.REJECT]
     asking = [who for who, vote in newest.items() if vote.decision is Decision.REQUEST_CHANGES]
-    approving = {who: room.rules_for(vote) for who, vote in newest.items() if vote.decision is Decision.APPROVE}
-    needed = [rule.needed for rule in gate.policy.rules]
-    filled = fill(needed, approving)
-    able = room.able(now)
-    state = _state(gate, room, newest, rejecting, asking, len(filled) == sum(needed), able, now)
+    filled, able = room.filled(newest), room.able(now)
+    state = _state(gate, room, newest, rejecting, asking, filled, able, now)
     return GateStanding(
         state=state,
         approved_by=tuple(sorted(set(filled.values()))),
         rejected_by=tuple(sorted(rejecting)),
-        changes_asked_by=tuple(sorted(asking)),
         missing=_missing(gate.policy.rules, filled),
         may_vote=tuple(sorted(account for account, who in room.accounts(able) if who not in newest)),
     )
@@ -101,7 +96,7 @@ def _state(
     newest: Mapping[str, Vote],
     rejecting: Sequence[str],
     asking: Sequence[str],
-    is_met: bool,
+    filled: Mapping[Slot, str],
     able: Mapping[str, frozenset[int]],
     now: int,
 ) -> GateState:
@@ -112,11 +107,11 @@ def _state(
         return GateState.REJECTED
     if asking:
         return GateState.EXPIRED if now >= gate.expires_at else GateState.CHANGES_REQUESTED
-    if is_met:
+    needed = [rule.needed for rule in gate.policy.rules]
+    if len(filled) == sum(needed):
         return GateState.APPROVED
     if now >= gate.expires_at:
         return GateState.EXPIRED
-    needed = [rule.needed for rule in gate.policy.rules]
     can_be_met = len(fill(needed, able)) == sum(needed)
     return GateState.OPEN if can_be_met else GateState.BLOCKED
 
@@ -129,11 +124,7 @@ def still_stands(gate: Gate, directory: Directory, now: int) -> bool:
     if now >= gate.decided_at + gate.policy.valid_for_ms:
         return False
     room = _Eligibility(gate, directory, (), keeps_roles=gate.policy.recheck is not Recheck.ROLES)
-    approving = {
-        who: room.rules_for(vote) for who, vote in room.counted(gate.votes).items() if vote.decision is Decision.APPROVE
-    }
-    needed = [rule.needed for rule in gate.policy.rules]
-    return len(fill(needed, approving)) == sum(needed)
+    return len(room.filled(room.counted(gate.votes))) == sum(rule.needed for rule in gate.policy.rules)
 
 
 def admitting_chain(
@@ -159,10 +150,7 @@ def seats(gate: Gate, directory: Directory) -> tuple[tuple[str, ...], ...]:
     """Return for each rule the people whose approvals fill its slots. At a decided gate, voters keep the roles they had
     when they voted."""
     room = _Eligibility(gate, directory, (), keeps_roles=gate.state not in UNDECIDED)
-    approving = {
-        who: room.rules_for(vote) for who, vote in room.counted(gate.votes).items() if vote.decision is Decision.APPROVE
-    }
-    filled = fill([rule.needed for rule in gate.policy.rules], approving)
+    filled = room.filled(room.counted(gate.votes))
     return tuple(
         tuple(filled[slot] for slot in sorted(filled) if slot[0] == number) for number in range(len(gate.policy.rules))
     )
@@ -216,6 +204,11 @@ class _Eligibility:
                 names |= known
             newest = [each for each in newest if each not in same] + [(names, vote)]
         return {self._directory.who(vote.voter): vote for _, vote in newest if not self.why_not(vote)}
+
+    def filled(self, counted: Mapping[str, Vote]) -> dict[Slot, str]:
+        """Return the slots that the approvals among these votes fill, and the person in each."""
+        approving = {who: self.rules_for(vote) for who, vote in counted.items() if vote.decision is Decision.APPROVE}
+        return fill([rule.needed for rule in self._gate.policy.rules], approving)
 
     def rules_for(self, vote: Vote) -> frozenset[int]:
         """Return the rules that this vote can help to meet, as they were when it was given."""

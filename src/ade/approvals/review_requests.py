@@ -148,7 +148,7 @@ def reconsidered(gate: Gate, people: ReviewerDirectory, *, now: int) -> tuple[Ga
     state = people.standing(gate, now).state
     if state is GateState.BLOCKED and gate.state is not GateState.BLOCKED:
         missing = list(people.standing(gate, now).missing)
-        events.append(event_payload(gate, APPROVAL_BLOCKED, now=now, missing=missing))
+        events.append(gate_event(gate, APPROVAL_BLOCKED, now=now, missing=missing))
     if state in (GateState.OPEN, GateState.BLOCKED):
         gate = structs.replace(gate, state=state)
     return gate, tuple(events)
@@ -158,19 +158,19 @@ def escalated(gate: Gate, number: int, *, now: int) -> Event:
     """Return the event of an escalation step: from now on, more accounts can vote."""
     step = gate.policy.steps[number]
     users, roles, is_early = sorted(step.users), sorted(step.roles), number in gate.early
-    return event_payload(gate, APPROVAL_ESCALATED, now=now, step=number, users=users, roles=roles, is_early=is_early)
+    return gate_event(gate, APPROVAL_ESCALATED, now=now, step=number, users=users, roles=roles, is_early=is_early)
 
 
-def event_payload(gate: Gate, kind: str, *, now: int, actor: str | None = None, **payload: object) -> Event:
+def gate_event(gate: Gate, kind: str, *, now: int, actor: str | None = None, **payload: object) -> Event:
     """Return an event about a gate."""
     about = {"approval": gate.id, "digest": gate.digest, **payload}
     return Event(type=kind, at=now, task_id=gate.task_id, actor=actor, payload=about)
 
 
-def vote_payload(gate: Gate, vote: Vote, kind: str) -> Event:
+def vote_event(gate: Gate, vote: Vote, kind: str) -> Event:
     """Return the event of a vote, with what was known of the voter at that time."""
     known: dict[str, object] = msgspec.to_builtins(vote)
-    return event_payload(gate, kind, now=vote.at, actor=vote.voter, vote=known)
+    return gate_event(gate, kind, now=vote.at, actor=vote.voter, vote=known)
 
 
 def names_of(accounts: Sequence[str], most: int = 5) -> str:

@@ -37,7 +37,7 @@ async def roll_back(stores: Stores, payloads: Payloads, task_id: str, *, actor: 
         raise IllegalTransition(
             f"task {task.id} is {task.status}: only one that has run and ended can be rolled back; cancel it first"
         )
-    if not any(known.has_rollback for known in await stores.workers.definitions() if known.name == task.name):
+    if not any(each.has_rollback for each in await stores.workers.definitions() if each.name == task.name):
         raise UnknownName(f"no worker knows how to roll back {task.name}; give the task a function by @task.rollback")
     [stored] = await enqueue(stores, payloads, [await _rollback_of(payloads, task, author=actor)])
     return stored
@@ -49,22 +49,18 @@ async def prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequenc
     Each rollback is stored first and depends on its task, so that a crash in between leaves no failure without a
     rollback.
     """
-    failing = [change for change in changes if _ends_badly(change) and _is_automatic(change)]
+    failing = [change for change in changes if change.before.rollback == AUTOMATIC and _ends_badly(change)]
     to_undo = [change.after for change in failing if not await _never_began(stores, change)]
     if to_undo:
         await enqueue(stores, payloads, [await _rollback_of(payloads, task, waits=True) for task in to_undo])
 
 
 def _ends_badly(change: Change) -> bool:
-    """Whether a task ends without success. A rejected task has done something only if it ran up to some step."""
+    """Whether a task that ran ends without success. A rejected one has done something only if it reached a step."""
     status = change.after.status
-    if change.before.status in FINAL:
+    if change.before.status in FINAL or not _has_run(change.after):
         return False
     return status is Status.FAILED or (status is Status.REJECTED and _waited_at_a_step(change.before))
-
-
-def _is_automatic(change: Change) -> bool:
-    return change.before.rollback == AUTOMATIC and _has_run(change.after)
 
 
 async def _never_began(stores: Stores, change: Change) -> bool:
@@ -122,9 +118,3 @@ async def is_needless(stores: Stores, payloads: Payloads, rollback: Task) -> boo
         return False
     ran, undone = await payloads.load(original.args), await payloads.load(rollback.args)
     return original.status is Status.COMPLETED or bytes(ran) != bytes(undone)
-
-
-async def load_and_prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequence[Change]) -> None:
-    """Prepare rollbacks if any of the changes asks for one."""
-    if any(change.before.rollback is not None and change.after.status is Status.FAILED for change in changes):
-        await prepare_rollbacks(stores, payloads, changes)

@@ -28,11 +28,6 @@ class PolicyEntry(Struct, frozen=True, kw_only=True):
     high_risk_in_batch: bool = False  # whether a batch vote can approve high risks
     said: frozenset[str] = frozenset()  # which of recheck, valid_for, and expires_after are set explicitly
 
-    @property
-    def is_general(self) -> bool:
-        """Whether it applies to some subjects without being named."""
-        return bool(self.names or self.tags or self.resource_types or self.from_level is not None)
-
 
 class Rulebook(Struct, frozen=True, kw_only=True):
     """One version of the guard rules, policies, and criticalities."""

@@ -9,10 +9,9 @@ from ade.approvals.decisions import (
     ANOTHER,
     STALE,
     TOO_LATE,
-    assessed_again,
     clearance_of,
     may_go_on,
-    previewed_again,
+    reassessed,
     requested_again,
     step_gate,
 )
@@ -45,18 +44,18 @@ class RunStep(Struct, frozen=True, kw_only=True):
     judged: MaybeRaw = None  # what the guard judges, if reviewers are shown something else
 
 
-async def request_step_approval(stores: Stores, task: Task, wanted: RunStep) -> Withheld | None:
+async def request_step_approval(stores: Stores, task: Task, request: RunStep) -> Withheld | None:
     """Return None if the run can continue; otherwise the outcome with which it waits, whatever the run reports. Raises
     Denied and InvalidTask."""
-    if len(wanted.about) > _LARGEST_STEP:
-        raise InvalidTask(f"a step can be about at most {_LARGEST_STEP:,} bytes, not {len(wanted.about):,}")
-    if not wanted.is_tool and (wanted.step == AFTER_THE_FACT or wanted.step.startswith("tool ")):
-        raise InvalidTask(f"{wanted.step!r} is a name of ADE's own; call the step otherwise")
-    about = msgspec.json.decode(wanted.about)
+    if len(request.about) > _LARGEST_STEP:
+        raise InvalidTask(f"a step can be about at most {_LARGEST_STEP:,} bytes, not {len(request.about):,}")
+    if not request.is_tool and (request.step == AFTER_THE_FACT or request.step.startswith("tool ")):
+        raise InvalidTask(f"{request.step!r} is a name of ADE's own; call the step otherwise")
+    about = msgspec.json.decode(request.about)
     situation = await load_situation(stores)
-    named, reason, step = wanted.policies, wanted.reason, wanted.step
-    if wanted.is_tool:
-        ruling = await _ruled_on_tool(stores, task, situation, wanted)
+    named, reason, step = request.policies, request.reason, request.step
+    if request.is_tool:
+        ruling = await _ruled_on_tool(stores, task, situation, request)
         if ruling is None:
             return None
         named, reason = (*named, *ruling[0]), ruling[1]
@@ -73,11 +72,11 @@ async def request_step_approval(stores: Stores, task: Task, wanted: RunStep) -> 
 async def check_tool_call(stores: Stores, task: Task, tool: str, about: Raw, judged: Raw | None) -> Leave:
     """Return whether a tool can be used with these arguments now. Raises Denied."""
     situation = await load_situation(stores)
-    wanted = RunStep(step=f"tool {tool}", about=about, is_tool=True, judged=judged)
-    ruling = await _ruled_on_tool(stores, task, situation, wanted)
+    request = RunStep(step=f"tool {tool}", about=about, is_tool=True, judged=judged)
+    ruling = await _ruled_on_tool(stores, task, situation, request)
     if ruling is None:
         return Leave.FREE
-    have_agreed = _have_agreed(stores, task, wanted.step, msgspec.json.decode(about), ruling[0], situation)
+    have_agreed = _have_agreed(stores, task, request.step, msgspec.json.decode(about), ruling[0], situation)
     return Leave.GRANTED if have_agreed else Leave.NEEDED
 
 
@@ -90,11 +89,11 @@ def _have_agreed(
 
 
 async def _ruled_on_tool(
-    stores: Stores, task: Task, situation: ApprovalInputs, wanted: RunStep
+    stores: Stores, task: Task, situation: ApprovalInputs, request: RunStep
 ) -> tuple[tuple[str, ...], str] | None:
     """Return None if the call is allowed, otherwise the policy it needs and why. Raises Denied."""
-    tool = wanted.step.removeprefix("tool ")
-    arguments = msgspec.json.decode(wanted.about if wanted.judged is None else wanted.judged)
+    tool = request.step.removeprefix("tool ")
+    arguments = msgspec.json.decode(request.about if request.judged is None else request.judged)
     case = GuardCase(name=task.name, tool=tool, arguments=arguments, resources=resources_of(task), tags=task.tags)
     ruling = await apply_guard(situation.rulebook, case, GuardOccasion.TOOL)
     if ruling.verdict is GuardRulesVerdict.ALLOW:
@@ -134,25 +133,25 @@ async def _ruling(
     if ruling.verdict is GuardRulesVerdict.DENY:
         await log_denied(stores, task, ruling, GuardOccasion.RUN)
         return _refused(FailureKind.DENIED, f"a guard rule forbids it: {ruling.reason}")
-    wanted = ruling.policy if ruling.verdict is GuardRulesVerdict.DEMAND else None
-    clearance = clearance_of(task, situation.people.directory, now=now, policy=wanted)
+    policy = ruling.policy if ruling.verdict is GuardRulesVerdict.DEMAND else None
+    clearance = clearance_of(task, situation.people.directory, now=now, policy=policy)
     if clearance.is_good:
         if is_as_previewed is None or await is_as_previewed():
             return None
-        return previewed_again(task, STALE, preview_id=fresh_id(now), now=now)
+        return reassessed(task, STALE, preview_id=fresh_id(now), now=now)
     if clearance.reason == TOO_LATE:
         return _refused(FailureKind.DEADLINE_PASSED, TOO_LATE)
     reason = clearance.reason or ruling.reason
     if is_as_previewed is not None:
-        return previewed_again(task, reason or "it has not been approved", preview_id=fresh_id(now), now=now)
+        return reassessed(task, reason or "it has not been approved", preview_id=fresh_id(now), now=now)
     own = task.review.policies if task.review is not None else ()
     if ruling.verdict is GuardRulesVerdict.ALLOW and not own and not clearance.reason:
         return None
-    named = () if wanted is None else (wanted,)
+    named = () if policy is None else (policy,)
     demand = await demanded(stores, task, situation, preview=task.preview, named=named, reason=reason)
     log.info("task.held", task_id=task.id, attempt=task.attempt, worker=task.worker_id, reason=reason)
     if demand.is_automatic and clearance.reason != ANOTHER:
-        return assessed_again(task, reason or "its policy lets it pass", now=now)
+        return reassessed(task, reason or "its policy lets it pass", now=now)
     by_people = structs.replace(demand, is_automatic=False)  # the task was changed after it had passed
     return requested_again(task, by_people, situation.people, now=now)
 

@@ -1,7 +1,5 @@
 """Operations on approvals: vote, comment, revoke, bypass, dismiss, start, delegate, amend, snooze, and sweep."""
 
-from collections.abc import Sequence
-
 from msgspec import Raw, Struct, structs
 
 from ade.accounts.model import InvalidDelegation, Permission
@@ -17,7 +15,7 @@ from ade.approvals.review_requests import ReviewerDirectory, review_of
 from ade.approvals.rollback import prepare_rollbacks
 from ade.approvals.submission import submit, sweep_submitted
 from ade.approvals.votes import REAUTHENTICATION_MS, VoteRequest, cast, gate_for, is_conflicted
-from ade.errors import AdeError, InvalidTask, NotPermitted, StoreError
+from ade.errors import InvalidTask, NotPermitted
 from ade.settings import runtime
 from ade.stores.ports import Stores, TaskQuery
 from ade.stores.resource_ports import DocumentWrite
@@ -27,7 +25,6 @@ from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
 from ade.tasks.service import Check, any_version, decide, edit, get, notify_for
 
-MOST_TOGETHER = 50
 _TRIES = 200  # every lost race means that another vote was written
 
 
@@ -60,40 +57,22 @@ class BatchVoteResult(Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-async def batch(stores: Stores, seen: Sequence[tuple[str, str]], ballot: VoteRequest) -> list[BatchVoteResult]:
-    """Cast the same vote on many tasks, given as (task ID, digest). Each is written separately and has its own result.
-
-    A high risk is left out unless its policy allows it: no one can review 50 of those together.
-    """
-    await check_batch(stores, len(seen))
-    return [await one_of_many(stores, task_id, digest, ballot) for task_id, digest in seen]
-
-
-async def check_batch(stores: Stores, count: int) -> None:
-    """Raise NotPermitted if batch votes are disabled, and InvalidTask for too many."""
+async def check_batch(stores: Stores) -> None:
+    """Raise NotPermitted if batch votes are disabled."""
     if not (await runtime.load(stores)).is_on("batch_approvals"):
         raise NotPermitted(
             "answering many at once is switched off: the feature batch_approvals allows it",
             advice="`ade features enable batch_approvals` switches it on",
         )
-    if not 1 <= count <= MOST_TOGETHER:
-        raise InvalidTask(f"{count} answers at once are not possible; give 1 to {MOST_TOGETHER}")
 
 
-async def one_of_many(stores: Stores, asked: str, digest: str, ballot: VoteRequest) -> BatchVoteResult:
-    """Cast one vote of a batch. `asked` is the ID of a task, or of one of its gates."""
-    task_id, dot, _ = asked.partition(".")
-    try:
-        gate = gate_for(await get(stores, task_id), asked if dot else None)
-        if ballot.decision is Decision.APPROVE and not gate.in_batch:
-            raise NotPermitted("its risk is too high to be approved among others; answer it by itself")
-        own = structs.replace(ballot, digest=digest, via="batch")
-        task = await vote(stores, task_id, own, gate_id=gate.id)
-    except StoreError:
-        raise
-    except AdeError as error:
-        return BatchVoteResult(task_id=asked, code=error.code, error=error.detail)
-    return BatchVoteResult(task_id=asked, status=task.status)
+async def vote_in_batch(stores: Stores, gate: Gate, digest: str, ballot: VoteRequest) -> Task:
+    """Cast one vote of a batch. Raises NotPermitted for a high risk unless its policy allows it: no one can review
+    many of those together."""
+    if ballot.decision is Decision.APPROVE and not gate.in_batch:
+        raise NotPermitted("its risk is too high to be approved among others; answer it by itself")
+    own = structs.replace(ballot, digest=digest, via="batch")
+    return await vote(stores, gate.task_id, own, gate_id=gate.id)
 
 
 async def comment(stores: Stores, task_id: str, text: str, *, actor: str) -> Task:

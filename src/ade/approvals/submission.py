@@ -10,7 +10,6 @@ from msgspec import Raw, Struct, structs
 from ade.accounts.model import SYSTEM
 from ade.accounts.users import load_directory
 from ade.approvals import decisions
-from ade.approvals import repository as approvals_repository
 from ade.approvals.decisions import born_held
 from ade.approvals.digest import read_preview, resources_of
 from ade.approvals.errors import Denied, InvalidPolicy, InvalidSubject
@@ -113,11 +112,10 @@ async def admitted(stores: Stores, payloads: Payloads, tasks: Sequence[Task], ru
     situation = structs.replace(await load_situation(stores), rulebook=rulebook)
     stored = []
     for task in tasks:
-        held = task
         if not passes(task, rulebook):
-            kept = structs.replace(task, args=await payloads.spill(task.id, "args", task.args))
-            held = await _admitted(stores, payloads, kept, situation)
-        stored.append(held)
+            spilled = structs.replace(task, args=await payloads.spill(task.id, "args", task.args))
+            task = await _admitted(stores, payloads, spilled, situation)
+        stored.append(task)
     return stored
 
 
@@ -166,21 +164,19 @@ async def submit(stores: Stores, payloads: Payloads, task_id: str, *, actor: str
             task, has_preview=has_preview, preview_id=fresh_id(now) if has_preview else None, now=now, actor=actor
         ),
     )
-    return await carry_on(stores, payloads, submitted)
+    return (await carry_on(stores, payloads, submitted))[0]
 
 
 async def previews(stores: Stores, name: str) -> bool:
     """Whether some worker can preview tasks of this name."""
-    return any(known.has_preview for known in await stores.workers.definitions() if known.name == name)
+    return any(each.has_preview for each in await stores.workers.definitions() if each.name == name)
 
 
-async def carry_on(stores: Stores, payloads: Payloads, task: Task) -> Task:
-    """Take the next step for a submitted task: its preview or, without one, its assessment. Can be repeated."""
-    return (await _carried_on(stores, payloads, task))[0]
+async def carry_on(stores: Stores, payloads: Payloads, task: Task) -> tuple[Task, bool]:
+    """Take the next step for a submitted task: its preview or, without one, its assessment. Can be repeated.
 
-
-async def _carried_on(stores: Stores, payloads: Payloads, task: Task) -> tuple[Task, bool]:
-    """Return the task, and whether there was something to do."""
+    Returns the task, and whether there was something to do.
+    """
     review, after = review_of(task), task
     if task.status is not Status.SUBMITTED:
         return task, False
@@ -287,7 +283,7 @@ async def sweep_submitted(stores: Stores, payloads: Payloads, tasks: list[Task])
     moved = 0
     for task in tasks:
         try:
-            moved += (await _carried_on(stores, payloads, task))[1]
+            moved += (await carry_on(stores, payloads, task))[1]
         except StoreError:
             raise
         except AdeError as error:
@@ -324,7 +320,7 @@ class Findings(Struct, frozen=True, kw_only=True):
 
 async def check(stores: Stores, question: PolicyCheckRequest, rulebook: Rulebook | None = None) -> Findings:
     """Check by the rulebook in force, or by another one on trial. Raises InvalidPolicy."""
-    rulebook = await approvals_repository.load(stores) if rulebook is None else rulebook
+    rulebook = await load(stores) if rulebook is None else rulebook
     situation = ApprovalInputs(rulebook, await runtime.load(stores), ReviewerDirectory(await load_directory(stores)))
     risk = await _risk(stores, question, situation)
     case = GuardCase(
@@ -368,10 +364,7 @@ async def _risk(stores: Stores, question: PolicyCheckRequest, situation: Approva
 
 async def enqueue_guarded(stores: Stores, payloads: Payloads, tasks: Sequence[Task]) -> list[Task]:
     """Store admitted tasks that the guard allows, or holds. Raises Denied, with none of them stored."""
-    rulebook = await load(stores)
-    if all(passes(task, rulebook) for task in tasks):
-        return await enqueue_plan(stores, payloads, tasks)
-    return await store_held(stores, payloads, tasks, rulebook)
+    return await store_held(stores, payloads, tasks, await load(stores))
 
 
 async def store_held(stores: Stores, payloads: Payloads, tasks: Sequence[Task], rulebook: Rulebook) -> list[Task]:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from ade.approvals.decisions import has_waited
 from ade.approvals.gates import admitting_chain, seats, uncounted
 from ade.approvals.model import AFTER_THE_FACT, UNDECIDED, Bypass, Comment, Decision, Gate, GateState, StartMode
 from ade.approvals.repository import load_people
@@ -79,23 +80,23 @@ class TaskStats(Struct, frozen=True, kw_only=True):
 
 async def inbox(stores: Stores, account: str) -> list[PendingApproval]:
     """List what this account can still vote on, for itself or for others, and has not snoozed; most urgent first."""
-    people = await load_people(stores)
-    return _ordered([item async for item in _items(stores, people, account)])
+    snoozed_gates = await snoozed(stores, account)
+    return [item for item in await _pending(stores, account) if item.approval not in snoozed_gates]
 
 
 async def waiting(stores: Stores) -> list[PendingApproval]:
     """List all pending approvals, also those on which no one can vote; most urgent first."""
-    people = await load_people(stores)
-    return _ordered([item async for item in _items(stores, people, None)])
+    return await _pending(stores, None)
 
 
-async def _items(stores: Stores, people: ReviewerDirectory, account: str | None) -> AsyncIterator[PendingApproval]:
-    now = stores.clock.now()
-    put_off = await snoozed(stores, account) if account is not None else frozenset()
-    async for task, gate in _undecided(stores):
-        item = _item(task, gate, people, account, now=now)
-        if item is not None and gate.id not in put_off:
-            yield item
+async def _pending(stores: Stores, account: str | None) -> list[PendingApproval]:
+    people, now = await load_people(stores), stores.clock.now()
+    items = [
+        item
+        async for task, gate in _undecided(stores)
+        if (item := _item(task, gate, people, account, now=now)) is not None
+    ]
+    return sorted(items, key=lambda item: (item.priority, item.due_at, -item.level.rank, -(item.score or 0)))
 
 
 async def _undecided(stores: Stores) -> AsyncIterator[tuple[Task, Gate]]:
@@ -155,10 +156,6 @@ def _item(
         may_answer=list(standing.may_vote),
         missing=list(standing.missing),
     )
-
-
-def _ordered(items: list[PendingApproval]) -> list[PendingApproval]:
-    return sorted(items, key=lambda item: (item.priority, item.due_at, -item.level.rank, -(item.score or 0)))
 
 
 def task_stats(task: Task, people: ReviewerDirectory, *, now: int) -> TaskStats | None:
@@ -301,7 +298,7 @@ def view_review(task: Task, people: ReviewerDirectory, *, now: int) -> ReviewVie
         status=task.status,
         risk=task.risk,
         gates=[view_gate(task, gate, people, now=now) for gate in review.gates],
-        preview=_plain(task.preview),
+        preview=None if task.preview is None else msgspec.json.decode(task.preview),
         errors=list(review.errors),
         start=review.start,
         not_before=review.not_before,
@@ -342,12 +339,7 @@ def view_gate(task: Task, gate: Gate, people: ReviewerDirectory, *, now: int) ->
 
 def is_used(task: Task, gate: Gate) -> bool:
     """Whether the task was started under this approval."""
-    if gate.state is not GateState.APPROVED:
-        return False
-    gates = review_of(task).gates
-    later = gates[[each.id for each in gates].index(gate.id) + 1 :]
-    went_on = any(each.step and each.step != AFTER_THE_FACT for each in later)
-    return went_on or task.attempt > gate.after_attempt
+    return gate.state is GateState.APPROVED and (has_waited(task, gate) or task.attempt > gate.after_attempt)
 
 
 def gate_to_answer(task: Task, number: str = "") -> Gate | None:
@@ -401,10 +393,6 @@ def _escalations(gate: Gate) -> list[StepView]:
         )
         for number, step in enumerate(gate.policy.steps)
     ]
-
-
-def _plain(raw: Raw | None) -> Any:
-    return None if raw is None else msgspec.json.decode(raw)
 
 
 # What a reviewer needs before voting, and the responses to votes.

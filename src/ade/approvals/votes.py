@@ -13,15 +13,15 @@ from ade.approvals.errors import (
     UnknownApproval,
 )
 from ade.approvals.gates import admitting_chain
-from ade.approvals.model import Chain, Decision, Gate, GateState, StartMode, Vote
+from ade.approvals.model import UNDECIDED, Chain, Decision, Gate, GateState, StartMode, Vote
 from ade.approvals.review_requests import (
     ReviewerDirectory,
     escalated,
-    event_payload,
+    gate_event,
     names_of,
     requested,
     review_of,
-    vote_payload,
+    vote_event,
 )
 from ade.approvals.risk import RiskLevel
 from ade.errors import AdeError
@@ -50,8 +50,7 @@ class VoteRequest(Struct, frozen=True, kw_only=True):
 
 def gate_for(task: Task, gate_id: str | None = None) -> Gate:
     """Return the gate with this ID, or the newest. Raises NoGate and UnknownApproval."""
-    review = review_of(task)
-    for gate in reversed(review.gates):
+    for gate in reversed(review_of(task).gates):
         if gate_id is None or gate.id == gate_id:
             return gate
     raise no_such_gate(task, gate_id)
@@ -105,38 +104,55 @@ def _owner_roles(chain: Chain | None, people: ReviewerDirectory) -> frozenset[st
 
 def with_vote(task: Task, gate: Gate, vote: Vote, people: ReviewerDirectory, *, now: int) -> Change:
     """Return the change of the task, now that its gate has this vote."""
-    state = people.standing(structs.replace(gate, state=GateState.OPEN), now).state
-    review = review_of(task)
+    state, review = people.standing(structs.replace(gate, state=GateState.OPEN), now).state, review_of(task)
+    after = structs.replace(gate, state=state, decided_at=gate.decided_at if state in UNDECIDED else now)
     if review.gate is not None and review.gate.id != gate.id:  # a review after the fact, with no effect on the task
-        return _noted(task, _closed(gate, state, now), vote, now=now)
-    if task.status is Status.DRAFT:
-        return _reopened(task, gate, vote, state, now=now)
+        return _noted(task, after, vote, now=now)
+    is_draft = task.status is Status.DRAFT  # changes were requested, and the reviewer votes again on the same draft
     match state:
         case GateState.APPROVED:
-            return _approved(task, _closed(gate, state, now), vote, Verb.APPROVE, now=now)
+            verb = Verb.REOPEN if is_draft else Verb.APPROVE
+            return approved(task, after, verb, now=now, actor=vote.voter, first_events=(_event_of(gate, vote),))
         case GateState.REJECTED:
-            return _rejected(task, _closed(gate, state, now), vote, now=now)
-        case GateState.CHANGES_REQUESTED:
-            asked = structs.replace(gate, state=state)
+            return change(
+                task,
+                Verb.REJECT,
+                now=now,
+                actor=vote.voter,
+                first_events=(_event_of(gate, vote),),
+                payload={"approval": gate.id, "reason": vote.reason},
+                review=review.with_gate(after),
+                finished_at=now,
+                reason=vote.reason or f"rejected by {vote.voter}",
+            )
+        case GateState.CHANGES_REQUESTED if not is_draft:
             return change(
                 task,
                 Verb.REQUEST_CHANGES,
                 now=now,
                 actor=vote.voter,
-                payload=vote_payload(gate, vote, "").payload,
-                review=review.with_gate(asked, errors=(vote.reason,) if vote.reason else ()),
+                payload=_event_of(gate, vote).payload,
+                review=review.with_gate(after, errors=(vote.reason,) if vote.reason else ()),
             )
-    return _noted(task, structs.replace(gate, state=state), vote, now=now)
+        case GateState.OPEN | GateState.BLOCKED if is_draft:
+            return change(
+                task,
+                Verb.REOPEN,
+                now=now,
+                actor=vote.voter,
+                first_events=(_event_of(gate, vote),),
+                payload={"approval": gate.id},
+                review=review.with_gate(after, errors=()),
+            )
+    return _noted(task, after, vote, now=now)
 
 
 def _is_repeated(gate: Gate, ballot: VoteRequest) -> bool:
     """Whether this is a double click, or the same request again."""
-    own = [vote for vote in gate.votes if vote.voter == ballot.voter]
-    if not own:
-        return False
-    last = own[-1]
+    last = next((vote for vote in reversed(gate.votes) if vote.voter == ballot.voter), None)
     return (
-        (last.decision, last.digest) == (ballot.decision, ballot.digest)
+        last is not None
+        and (last.decision, last.digest) == (ballot.decision, ballot.digest)
         and not last.is_dismissed
         and ballot.on_behalf_of in (None, (*last.chain, last.voter)[0])
     )
@@ -165,8 +181,8 @@ def _checked_voter(gate: Gate, ballot: VoteRequest, people: ReviewerDirectory, *
     if is_conflicted(gate, voter.id, people):
         raise ConflictOfInterest(f"{voter.id} has a hand in this task (it is its author, editor or owner)")
     needs_password = ballot.decision is Decision.APPROVE and gate.subject.level in _TAKES_PASSWORD
-    given = ballot.authenticated_at
-    if needs_password and (given is None or not now - REAUTHENTICATION_MS <= given <= now):
+    at = ballot.authenticated_at
+    if needs_password and (at is None or not now - REAUTHENTICATION_MS <= at <= now):
         raise ReauthenticationNeeded()
     return voter
 
@@ -184,64 +200,21 @@ def _not_asked(gate: Gate, ballot: VoteRequest, people: ReviewerDirectory, now: 
     return f"{ballot.voter} is not asked here{for_whom}; those who may answer: {names_of(able)}"
 
 
-def _closed(gate: Gate, state: GateState, now: int) -> Gate:
-    if state in (GateState.OPEN, GateState.BLOCKED, GateState.CHANGES_REQUESTED):
-        return structs.replace(gate, state=state)
-    return structs.replace(gate, state=state, decided_at=now)
-
-
-def _events_of(gate: Gate, vote: Vote) -> tuple[Event, ...]:
+def _event_of(gate: Gate, vote: Vote) -> Event:
     kinds = {
         Decision.APPROVE: APPROVAL_APPROVED,
         Decision.REJECT: APPROVAL_REJECTED,
         Decision.REQUEST_CHANGES: CHANGES_REQUESTED,
     }
-    return (vote_payload(gate, vote, kinds[vote.decision]),)
+    return vote_event(gate, vote, kinds[vote.decision])
 
 
 def _noted(task: Task, gate: Gate, vote: Vote, *, now: int) -> Change:
     """Record a vote that decides nothing yet."""
     was_blocked = any(each.id == gate.id and each.state is GateState.BLOCKED for each in review_of(task).gates)
-    freed = (event_payload(gate, APPROVAL_UNBLOCKED, now=now),) if was_blocked and gate.state is GateState.OPEN else ()
-    events = (*_events_of(gate, vote), *freed)
+    freed = (gate_event(gate, APPROVAL_UNBLOCKED, now=now),) if was_blocked and gate.state is GateState.OPEN else ()
+    events = (_event_of(gate, vote), *freed)
     return change(task, Verb.REVIEW, now=now, more_events=events, review=review_of(task).with_gate(gate))
-
-
-def _approved(task: Task, gate: Gate, vote: Vote, verb: Verb, *, now: int) -> Change:
-    return approved(task, gate, verb, now=now, actor=vote.voter, first_events=_events_of(gate, vote))
-
-
-def _rejected(task: Task, gate: Gate, vote: Vote, *, now: int) -> Change:
-    return change(
-        task,
-        Verb.REJECT,
-        now=now,
-        actor=vote.voter,
-        first_events=_events_of(gate, vote),
-        payload={"approval": gate.id, "reason": vote.reason},
-        review=review_of(task).with_gate(gate),
-        finished_at=now,
-        reason=vote.reason or f"rejected by {vote.voter}",
-    )
-
-
-def _reopened(task: Task, gate: Gate, vote: Vote, state: GateState, *, now: int) -> Change:
-    """The reviewer who requested changes has voted again, and the draft is unchanged."""
-    if state is GateState.CHANGES_REQUESTED:
-        return _noted(task, structs.replace(gate, state=state), vote, now=now)
-    if state is GateState.APPROVED:
-        return _approved(task, _closed(gate, state, now), vote, Verb.REOPEN, now=now)
-    if state is GateState.REJECTED:
-        return _rejected(task, _closed(gate, state, now), vote, now=now)
-    return change(
-        task,
-        Verb.REOPEN,
-        now=now,
-        actor=vote.voter,
-        first_events=_events_of(gate, vote),
-        payload={"approval": gate.id},
-        review=review_of(task).with_gate(structs.replace(gate, state=state), errors=()),
-    )
 
 
 def approved(
@@ -269,14 +242,9 @@ def approved(
         actor=actor,
         first_events=first_events,
         payload=payload,
-        more_events=() if by_hand else (queued(task, gate, now=now, actor=actor),),
+        more_events=() if by_hand else (gate_event(gate, QUEUED, now=now, actor=actor),),
         also=fields,
     )
-
-
-def queued(task: Task, gate: Gate, *, now: int, actor: str | None) -> Event:
-    """Return the event of a task that joins its queue under this gate."""
-    return event_payload(gate, QUEUED, now=now, actor=actor)
 
 
 def gate_events(task: Task, gate: Gate) -> tuple[Event, ...]:
@@ -284,10 +252,10 @@ def gate_events(task: Task, gate: Gate) -> tuple[Event, ...]:
     now = task.created_at
     asked = requested(gate, now=now)
     if gate.state is GateState.APPROVED:
-        return asked, queued(task, gate, now=now, actor=SYSTEM)
+        return asked, gate_event(gate, QUEUED, now=now, actor=SYSTEM)
     steps = tuple(escalated(gate, number, now=now) for number in gate.fired)
     return (
         asked,
         *steps,
-        *((event_payload(gate, APPROVAL_BLOCKED, now=now),) if gate.state is GateState.BLOCKED else ()),
+        *((gate_event(gate, APPROVAL_BLOCKED, now=now),) if gate.state is GateState.BLOCKED else ()),
     )

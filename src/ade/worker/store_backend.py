@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ade import VERSION
-from ade.approvals.rollback import load_and_prepare_rollbacks
+from ade.approvals.rollback import prepare_rollbacks
 from ade.common.gcra import RateState, next_allowed_ms
 from ade.errors import AdeError, DiskFull, StaleWrite, StoreReadOnly, StoreUnavailable
 from ade.locks.task_locks import StoreRunLocks
@@ -351,9 +351,7 @@ class StoreCommits:
         pause = _FIRST_PAUSE_S
         while True:
             try:
-                await load_and_prepare_rollbacks(
-                    self._stores, self._payloads, changes
-                )  # rollback tasks of failures come first
+                await prepare_rollbacks(self._stores, self._payloads, changes)  # rollback tasks of failures come first
                 answers = await self._stores.tasks.commit_each(changes)
                 return list(zip(changes, answers, strict=True))
             except _PASSING as error:  # keep the outcome and retry

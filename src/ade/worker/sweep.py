@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
-from ade.approvals.rollback import load_and_prepare_rollbacks
+from ade.approvals.rollback import prepare_rollbacks
 from ade.errors import PayloadTooLarge, StoreError
 from ade.failures import FailureKind, ReportedKind, TaskError
 from ade.logs import Log
@@ -95,7 +95,7 @@ async def _settle(stores: Stores, payloads: Payloads, task: Task, content: bytes
 
 
 async def _commit_handed_in(stores: Stores, payloads: Payloads, change: Change) -> Change | None:
-    await load_and_prepare_rollbacks(stores, payloads, [change])
+    await prepare_rollbacks(stores, payloads, [change])
     [refusal] = await stores.tasks.commit_each([change])
     known: dict[str, Any] = {
         "task_id": change.task_id,
@@ -168,7 +168,7 @@ async def stall_lost(stores: Stores, tasks: Sequence[Task], payloads: Payloads |
     """Return tasks of lost workers to the queue, or fail them. A worker that renews meanwhile keeps its task."""
     now = stores.clock.now()
     changes = [lose_lease(task, now=now) for task in tasks]
-    await load_and_prepare_rollbacks(stores, payloads or Payloads(stores.blobs), changes)
+    await prepare_rollbacks(stores, payloads or Payloads(stores.blobs), changes)
     written = await _commit(stores, changes)
     for change in written:
         task = change.before
@@ -185,7 +185,7 @@ async def fail_overdue(stores: Stores, tasks: Sequence[Task], payloads: Payloads
     """Fail tasks whose deadline passed before they ran, or ran again."""
     now = stores.clock.now()
     changes = [miss_deadline(task, now=now) for task in tasks]
-    await load_and_prepare_rollbacks(stores, payloads or Payloads(stores.blobs), changes)
+    await prepare_rollbacks(stores, payloads or Payloads(stores.blobs), changes)
     written = await _commit(stores, changes)
     await cancel_lock_waits(stores, (change.before for change in written))
     return len(written)

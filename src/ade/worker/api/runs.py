@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from ade.accounts.model import Permission
-from ade.approvals.rollback import load_and_prepare_rollbacks
+from ade.approvals.rollback import prepare_rollbacks
 from ade.errors import AdeError, InvalidResult, InvalidTask, PayloadTooLarge
 from ade.locks.model import DEFAULT_NAMESPACE, LockItem
 from ade.locks.requests import RECHECK_MS, STANDS_NOWHERE_MS, request_id, request_of
@@ -71,7 +71,7 @@ async def end(services: Services, task: Task, outcome: Outcome) -> Task:
     if not isinstance(outcome, Succeeded | Deferred):
         await cancel_lock_waits(stores, [task])
     change = settle(task, outcome, now=stores.clock.now(), randomness=random.random())
-    await load_and_prepare_rollbacks(stores, services.payloads, [change])
+    await prepare_rollbacks(stores, services.payloads, [change])
     [refusal] = await stores.tasks.commit_each([change])
     if isinstance(outcome, Succeeded):
         await cancel_lock_waits(stores, [task])
