@@ -129,7 +129,8 @@ def _module(name: str, sections: Sequence[str]) -> str:
         "",
         "",
         f"class {_class_name(name)}(Section):",
-        *methods[1:],
+        f'    """Methods of the client: {listed}."""',
+        *methods,
     ]
     return "\n".join(lines) + "\n"
 

@@ -19,6 +19,8 @@ ReportedKind = Literal[
 
 
 class FailureKind(StrEnum):
+    """Why an attempt failed."""
+
     RAISED = auto()  # the handler raised, or an agent exited non-zero
     RETRY_ASKED = auto()  # the handler raised Retry
     WORKER_DIED = auto()  # the lease expired

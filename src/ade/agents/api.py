@@ -45,6 +45,8 @@ class RegisterAgent(Form):
 
 
 class SetCapacity(Form):
+    """The number of tasks that an agent can run concurrently."""
+
     max_tasks: MaxTasks
 
 

@@ -18,6 +18,8 @@ _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 
 
 class AgentStatus(StrEnum):
+    """Whether an agent accepts tasks."""
+
     __hash__ = str.__hash__  # the Enum's own __hash__ is a Python function, which is slower
 
     ACTIVE = auto()

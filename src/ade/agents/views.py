@@ -22,6 +22,8 @@ _PAGE = 200
 
 
 class SubagentStatus(StrEnum):
+    """The state of a subagent."""
+
     PENDING = auto()
     RUNNING = auto()
     COMPLETED = auto()
@@ -161,6 +163,8 @@ class CapacityUnit(Struct, frozen=True, kw_only=True):
 
 
 class AgentView(Struct, frozen=True, kw_only=True):
+    """An agent, its capacity, and how much of it is in use."""
+
     id: str
     status: AgentStatus  # also offline when its last heartbeat has expired
     type: str | None = None

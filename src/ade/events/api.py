@@ -59,6 +59,8 @@ class ListAuditEntries(ListEvents):
 
 
 class ExportAudit(Form):
+    """Where in the audit log an export starts."""
+
     after: Seq = 0
 
 

@@ -173,6 +173,8 @@ class ListLocks(Form):
 
 
 class GetLockGraph(Form):
+    """The namespace whose wait graph is returned."""
+
     namespace: Namespace = DEFAULT_NAMESPACE
 
 
@@ -205,24 +207,34 @@ class RenewLocks(Form):
 
 
 class ReleaseLocks(Form):
+    """The lock requests to release."""
+
     ids: Annotated[list[RequestId], Meta(min_length=1, max_length=100)]
     namespace: Namespace = DEFAULT_NAMESPACE
 
 
 class OneLock(Form):
+    """A lock request in a namespace."""
+
     id: RequestId
     namespace: Namespace = DEFAULT_NAMESPACE
 
 
 class DowngradeLock(OneLock):
+    """The lock to change from exclusive to shared."""
+
     resource: str | None = None  # required if several resources are locked
 
 
 class UpgradeLock(DowngradeLock):
+    """The lock to change from shared to exclusive, and how long to wait for that."""
+
     wait: Wait | None = None
 
 
 class ForceRelease(OneLock, kw_only=True):
+    """Why an operator releases the lock of another owner."""
+
     reason: Annotated[str, Meta(min_length=1, max_length=500)]
 
 

@@ -20,6 +20,8 @@ _MOST_BYTES = 512
 
 
 class LockMode(StrEnum):
+    """Whether a lock can be shared with other readers."""
+
     __hash__ = str.__hash__  # faster than Enum.__hash__, which is a Python function
 
     SHARED = auto()
@@ -27,6 +29,8 @@ class LockMode(StrEnum):
 
 
 class LockSpec(Struct, frozen=True):
+    """A resource and the mode in which to lock it."""
+
     resource: str
     mode: LockMode
 
@@ -97,6 +101,8 @@ FRONT = -1.0  # the rank of an upgrade from shared to exclusive: no other waiter
 
 
 class LockState(StrEnum):
+    """The state of a lock request."""
+
     __hash__ = str.__hash__  # faster than Enum.__hash__, which is a Python function
 
     WAITING = auto()

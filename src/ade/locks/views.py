@@ -173,11 +173,15 @@ class LocksRenewed(Struct, frozen=True, kw_only=True):
 
 
 class LocksReleased(Struct, frozen=True, kw_only=True):
+    """The lock requests that were released, and those that had already been lost."""
+
     released: list[str]
     lost: list[str] = []  # already gone before
 
 
 class ForceReleased(Struct, frozen=True, kw_only=True):
+    """The lock request that an operator released."""
+
     request_id: str
     owner: str
     resources: tuple[str, ...]

@@ -154,6 +154,8 @@ async def get_problem(services: Services, request: RequestContext, code: str) ->
 
 
 class GetHealth(Form):
+    """How thorough the health check is."""
+
     thorough: bool = False  # also what takes longer the more there is: the store's files, and every invariant
 
 

@@ -25,6 +25,8 @@ Lag = Callable[[EventLog, int, int], Awaitable[int]]  # `events_after` of ade.ev
 
 
 class FindingsVerdict(StrEnum):
+    """How serious a finding is."""
+
     OK = auto()
     WARNING = auto()  # deserves attention
     PROBLEM = auto()  # something is wrong

@@ -17,6 +17,8 @@ from ade.stores.ports import Stores
 
 
 class SettingOrigin(StrEnum):
+    """Where the value of a setting comes from."""
+
     STORE = auto()  # set at run time, for all processes
     SETTINGS = auto()  # a settings layer of the responding process: file, environment, or option
     DEFAULT = auto()
@@ -95,20 +97,28 @@ async def view_features(stores: Stores, in_files: Mapping[str, bool]) -> dict[st
 
 
 class ListSettings(Form):
+    """A page of the run-time settings."""
+
     cursor: str | None = None
     limit: PageSize = 50
 
 
 class SetSetting(Form):
+    """The new value of a run-time setting."""
+
     value: float
 
 
 class ListFeatures(Form):
+    """A page of the features."""
+
     cursor: str | None = None
     limit: PageSize = 50
 
 
 class SwitchFeature(Form):
+    """Whether to enable or disable a feature."""
+
     is_on: bool
 
 

@@ -38,6 +38,8 @@ class BulkPreview(Struct, frozen=True, kw_only=True):
 
 
 class BulkReport(Struct, frozen=True, kw_only=True):
+    """The result of a bulk action: changed tasks, and tasks that had already changed state."""
+
     changed: tuple[str, ...]  # ids, oldest first
     moved_on: tuple[str, ...] = ()  # those that somebody else was faster with
     is_more: bool = False  # others may fit: repeat it

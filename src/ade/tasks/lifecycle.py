@@ -11,6 +11,8 @@ from ade.errors import IllegalTransition
 
 
 class Status(StrEnum):
+    """The status of a task."""
+
     __hash__ = str.__hash__  # that of Enum is a Python function, which every set or dict lookup would call
 
     DRAFT = auto()  # being written; nothing runs

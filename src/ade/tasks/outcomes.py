@@ -13,11 +13,15 @@ from ade.tasks.lifecycle import Status
 
 
 class Succeeded(Struct, frozen=True):
+    """The attempt returned a result."""
+
     result: Raw
     output_ref: str | None = None
 
 
 class Failed(Struct, frozen=True):
+    """The attempt failed, and might be retried."""
+
     error: TaskError
     retry_after_ms: int | None = None  # minimum delay that the failure requests
 

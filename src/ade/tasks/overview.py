@@ -25,6 +25,8 @@ class Depth(Struct, frozen=True, kw_only=True):
 
 
 class QueueView(Depth, frozen=True, kw_only=True):
+    """A queue, its depth by status, its limit, and its oldest ready task."""
+
     paused: bool = False
     max_depth: int | None = None
     oldest_ready_ms: int | None = None  # for how long the oldest ready task has been due
@@ -41,6 +43,8 @@ class Throughput(Struct, frozen=True, kw_only=True):
 
 
 class Overview(Struct, frozen=True, kw_only=True):
+    """Depths, throughput, workers, and dead letters of a store at one time."""
+
     at: int
     queues: list[QueueView]
     names: list[Depth]

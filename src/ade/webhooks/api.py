@@ -24,6 +24,8 @@ _DAY_S = 86_400.0
 
 
 class ListWebhooks(Form):
+    """A page of the webhooks."""
+
     cursor: str | None = None
     limit: PageSize = 50
 
@@ -55,6 +57,8 @@ class RotateSecret(Form):
 
 
 class ListDeliveries(Form):
+    """Filter and page of the deliveries of a webhook."""
+
     state: DeliveryState | None = None
     cursor: str | None = None
     limit: Annotated[int, Meta(ge=1, le=100)] = 50  # each has all its attempts with it

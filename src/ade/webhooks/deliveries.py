@@ -246,6 +246,8 @@ _SECRET = re.compile(rf"{SECRET_PREFIX}[A-Za-z0-9+/=]*|(?<=v1,)[A-Za-z0-9+/=]{{2
 
 
 class DeliveryState(StrEnum):
+    """The state of a delivery."""
+
     WAITING = auto()  # for its next attempt, or for a replay
     DELIVERED = auto()
     FAILED = auto()  # for good
@@ -262,6 +264,8 @@ STATE_AFTER = {
 
 
 class DeliveryAttempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One attempt to deliver an event, and the response to it."""
+
     number: int
     at: int
     duration_ms: int

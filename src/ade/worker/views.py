@@ -11,6 +11,8 @@ STUCK_AFTER_MS = 15_000  # a claim loop completes a round at least every few sec
 
 
 class WorkersLiveness(StrEnum):
+    """Whether a worker is making progress."""
+
     WORKING = auto()  # renews its leases, and its claim loop progresses
     DRAINING = auto()  # claims nothing new, finishes its runs
     STUCK = auto()  # renews its leases, but its claim loop does not progress
@@ -18,6 +20,8 @@ class WorkersLiveness(StrEnum):
 
 
 class WorkerView(Struct, frozen=True, kw_only=True):
+    """A worker and its liveness."""
+
     worker: Worker
     liveness: WorkersLiveness
     silent_ms: int = 0  # since its last heartbeat was due

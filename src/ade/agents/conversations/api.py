@@ -51,16 +51,22 @@ class InboxRow(Struct, frozen=True, kw_only=True):
 
 
 class LeasedBatch(Struct, frozen=True, kw_only=True):
+    """Items that a consumer has taken and must acknowledge before the lease expires."""
+
     batch_id: str
     holder: str
     lease_ms: int  # remaining lease time; 0: the batch counts as returned
 
 
 class ItemView(StoredItem, frozen=True, kw_only=True, omit_defaults=True):
+    """An inbox item, and whether a consumer has taken it."""
+
     is_taken: bool = False
 
 
 class InboxView(Struct, frozen=True, kw_only=True):
+    """The state of an inbox: its items, its consumer, and the batch in progress."""
+
     id: str
     version: int
     waiting: int
@@ -75,12 +81,16 @@ class InboxView(Struct, frozen=True, kw_only=True):
 
 
 class PutItem(Struct, frozen=True, kw_only=True):
+    """The result for one item: its ID, and whether it is new."""
+
     is_new: bool  # False: an item with this key was put in before
     item_id: str | None = None
     key: str | None = None
 
 
 class PutItems(Struct, frozen=True, kw_only=True):
+    """The result of adding items to an inbox."""
+
     inbox_id: str
     items: list[PutItem]  # in the order sent
     is_fed: bool  # whether a live worker serves its consumer, if it has one
@@ -88,6 +98,8 @@ class PutItems(Struct, frozen=True, kw_only=True):
 
 
 class ClearedItems(Struct, frozen=True, kw_only=True):
+    """The items that were removed from an inbox."""
+
     inbox_id: str
     cleared: list[str]
 
@@ -172,6 +184,8 @@ class PutInboxItems(Form):
 
 
 class ClearInbox(Form):
+    """Why the items of an inbox are removed."""
+
     reason: ClearReason
 
 

@@ -24,6 +24,8 @@ class DropReason(StrEnum):
 
 
 class BlockedReason(StrEnum):
+    """Why a conversation cannot take items now."""
+
     STREAMING = auto()
     PENDING_APPROVALS = auto()
     OVERLAY_OPEN = auto()
@@ -33,6 +35,8 @@ class BlockedReason(StrEnum):
 
 
 class ClearReason(StrEnum):
+    """Why items are removed from an inbox."""
+
     PROCESSED = auto()
     ERROR = auto()
     CANCELLED = auto()

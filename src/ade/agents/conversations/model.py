@@ -20,6 +20,8 @@ MOST_ITEMS = 1_000_000_000
 
 
 class InboxLimits(Struct, frozen=True, kw_only=True):
+    """The soft and the hard limit on the number of items in an inbox."""
+
     max_items: int = DEFAULT_MAX_ITEMS
     hard_max_items: int = DEFAULT_MAX_ITEMS * HARD_FACTOR
 
@@ -95,6 +97,8 @@ def _inside(value: object) -> list[object]:
 
 
 class ItemKind(StrEnum):
+    """What an inbox item contains."""
+
     MESSAGE = auto()
     TASK_NOTIFICATION = auto()
     CRON_PROMPT = auto()
@@ -111,6 +115,8 @@ BARRIERS = KINDS - COALESCABLE  # form a batch alone, and nothing is merged acro
 
 
 class ItemSource(StrEnum):
+    """Where an inbox item comes from."""
+
     USER = auto()
     TASK_NOTIFICATION = auto()
     SUBAGENT = auto()

@@ -240,6 +240,8 @@ class TextEmitted(Struct, frozen=True):
 
 
 class ToolCalled(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The agent has called a tool."""
+
     id: str
     name: str
     arguments: str = ""  # JSON, or the program's own format; long values are cut

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 class AccountsCalls(Section):
+    """Methods of the client: `accounts`."""
+
     def list_users(
         self, *, is_active: bool | None = None, is_human: bool | None = None, role: str | None = None,
         cursor: str | None = None, limit: int = 50,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 class AgentsCalls(Section):
+    """Methods of the client: `agents`, `inboxes`."""
+
     def list_agents(self, *, cursor: str | None = None, limit: int = 50) -> Call[Page[AgentView]]:
         """Agents, and how much of their capacity is in use."""
         from ade.agents.api import ListAgents

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 class ApprovalsCalls(Section):
+    """Methods of the client: `approvals`, `policies`."""
+
     def list_approvals(
         self, *, mine: bool | None = None, cursor: str | None = None, limit: int = 50,
     ) -> Call[Page[PendingApproval]]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 
 class LocksCalls(Section):
+    """Methods of the client: `locks`."""
+
     def list_locks(
         self, *, namespace: str | None = None, owner: str | None = None, resource: str | None = None,
         kind: str | None = None, cursor: str | None = None, limit: int = 50,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 class SystemCalls(Section):
+    """Methods of the client: `settings`, `insight`, `outside`."""
+
     def list_settings(self, *, cursor: str | None = None, limit: int = 50) -> Call[Page[SettingView]]:
         """Run-time settings, and where their values come from."""
         from ade.server.pagination import Page

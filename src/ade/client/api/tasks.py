@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 class TasksCalls(Section):
+    """Methods of the client: `tasks`, `dead letters`, `queues`."""
+
     def create_task(
         self, *, name: str, args: Mapping[str, Any] | None = None, draft: bool = False, queue: str | None = None,
         priority: int | None = None, delay: float | None = None, run_at: datetime | None = None,

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 
 class WebhooksCalls(Section):
+    """Methods of the client: `webhooks`."""
+
     def list_webhooks(self, *, cursor: str | None = None, limit: int = 50) -> Call[Page[WebhookView]]:
         """Who is told about what, and how that goes."""
         from ade.server.pagination import Page

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 class WorkersCalls(Section):
+    """Methods of the client: `work`, `workers`."""
+
     def claim_tasks(
         self, *, worker: str, names: list[str] | None = None, queues: list[str] | None = None,
         capabilities: list[str] | None = None, count: int = 1, lease_s: float = 60.0, wait: float = 0.0,

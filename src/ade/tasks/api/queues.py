@@ -157,11 +157,15 @@ async def _store(stores: Stores, queue: Queue, kind: str, actor: str | None, abo
 
 
 class ListQueues(Form):
+    """A page of the queues."""
+
     cursor: str | None = None
     limit: PageSize = 50
 
 
 class PauseQueue(Form):
+    """Whether a queue that does not exist yet can be paused."""
+
     new: bool = False  # the queue need not exist yet
 
 

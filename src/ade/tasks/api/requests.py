@@ -44,12 +44,16 @@ class TaskFilter(Form):
 
 
 class ListTasks(TaskFilter):
+    """Filters, order, and page of a task list."""
+
     order: Literal["newest", "oldest"] = "newest"
     cursor: str | None = None
     limit: PageSize = 50
 
 
 class Cancel(Form):
+    """The reason for a cancellation."""
+
     reason: Line | None = None
 
 
@@ -70,6 +74,8 @@ class EditTask(Form):
 
 
 class GetTask(Form):
+    """How long to wait for the result, and whether to include large values."""
+
     wait: Annotated[int, Meta(ge=0, le=60)] | None = None  # seconds
     whole: bool = False  # with large arguments too, in place of the reference to them
 
@@ -83,6 +89,8 @@ class ListLines(Form):
 
 
 class ListNames(Form):
+    """A page of the registered task names."""
+
     cursor: str | None = None
     limit: PageSize = 100
 
@@ -97,6 +105,8 @@ class BulkAction(Form):
 
 
 class ListDeadLetters(Form):
+    """Filters and page of the dead letters."""
+
     name: str | None = None
     queue: str | None = None
     fingerprint: str | None = None
@@ -105,6 +115,8 @@ class ListDeadLetters(Form):
 
 
 class ListDeadLetterGroups(Form):
+    """Filters and page of the groups of similar dead letters."""
+
     name: str | None = None
     queue: str | None = None
     cursor: str | None = None
@@ -122,10 +134,14 @@ class DeadLetters(Form):
 
 
 class DiscardDeadLetters(DeadLetters, kw_only=True):
+    """Which dead letters to discard, and why."""
+
     reason: Line
 
 
 class Discard(Form, kw_only=True):
+    """Why a dead letter is discarded."""
+
     reason: Line
 
 
@@ -185,6 +201,8 @@ def _named(place: int, ref: str | None = None) -> str:
 
 
 class ListSchedules(Form):
+    """A page of the schedules."""
+
     cursor: str | None = None
     limit: PageSize = 50
 

@@ -50,10 +50,14 @@ class RenewRuns(Form, kw_only=True):
 
 
 class OfRun(Form, kw_only=True):
+    """The task of a run."""
+
     task_id: str
 
 
 class CompleteRun(OfRun, kw_only=True):
+    """The result of a run."""
+
     result: Any = None
 
 
@@ -68,6 +72,8 @@ class RunError(Form, kw_only=True):
 
 
 class FailRun(OfRun, kw_only=True):
+    """Why a run failed, and when to retry."""
+
     error: RunError
     retry_after_s: Annotated[float, Meta(ge=0, le=31_536_000)] | None = None
 
@@ -88,19 +94,27 @@ class HoldRun(OfRun, kw_only=True):
 
 
 class ReleaseRun(OfRun, kw_only=True):
+    """Why a worker returns a task to the queue."""
+
     reason: Line = "handed back by its worker"
 
 
 class Progress(OfRun, kw_only=True):
+    """The progress of a run, as JSON."""
+
     progress: Any
 
 
 class OutputText(Form, kw_only=True):
+    """A line of output and its stream."""
+
     text: Annotated[str, Meta(max_length=65_536)]
     stream: Annotated[str, Meta(min_length=1, max_length=20)] = "log"
 
 
 class AppendOutput(OfRun, kw_only=True):
+    """Lines of output of a run."""
+
     lines: Annotated[list[OutputText], Meta(min_length=1, max_length=1_000)]
 
 
@@ -119,6 +133,8 @@ class RunGrant(Struct, frozen=True, kw_only=True):
 
 
 class Claimed(Struct, frozen=True, kw_only=True):
+    """The runs that were granted to the worker."""
+
     runs: list[RunGrant]
 
 
@@ -201,6 +217,8 @@ Text = Annotated[str, Meta(max_length=200)]
 
 
 class ListWorkers(Form):
+    """A page of the workers."""
+
     cursor: str | None = None
     limit: PageSize = 50
 
