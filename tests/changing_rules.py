@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from ade.composition.app_store import OpenStore
-from ade.stores.ports import RULES, Stores
+from tests.domain import RULES, Stores
 from tests.stalls import watching
 from tests.worker.harness import eventually
 

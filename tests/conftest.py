@@ -9,11 +9,10 @@ import pytest
 
 from ade.accounts import users
 from ade.accounts.users import HashCost
-from ade.stores.ports import Stores
-from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
 from tests import depth, summary
 from tests.conformance.backends import BACKENDS, sound
+from tests.domain import Payloads, Stores
 from tests.server.operations import ops
 from tests.servers.plugin import server_binary, server_pool
 from tests.servers.pool import NoSuchServer

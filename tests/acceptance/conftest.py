@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ade import Ade, Settings
-from ade.settings.sections import RedisSettings, StoreSettings
 from ade.testing import TestKit, harness
+from tests.domain import RedisSettings, StoreSettings
 from tests.stores.urls import store_url
 
 STORES = ("sqlite", "valkey", "redis", "cluster")

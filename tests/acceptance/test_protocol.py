@@ -10,18 +10,14 @@ import asyncio
 
 import pytest
 
-from ade import Ade, Context, Status, TaskFailed, TaskHandle
+from ade import Ade, Context, Status, Task, TaskFailed, TaskHandle
 from ade.errors import StaleLease
-from ade.events.model import FINAL_EVENTS, Event
 from ade.settings.sections import SweepSettings
-from ade.stores.ports import ClaimRequest
 from ade.tasks.dead_letters import groups
-from ade.tasks.decisions import settle
-from ade.tasks.model import Task
-from ade.tasks.outcomes import Succeeded
 from ade.testing import TestKit
 from ade.worker.backend import WorkerOptions
 from ade.worker.poller import fresh_ids
+from tests.domain import FINAL_EVENTS, ClaimRequest, Event, Succeeded, settle
 
 DEFAULT_LEASE_S = WorkerOptions().lease_s
 DEFAULT_SWEEP_S = SweepSettings().interval_s

@@ -1,10 +1,8 @@
 """Accounts for tests that speak to a server: one for each role, made in the store behind it."""
 
-from ade.accounts.model import Role, User
-from ade.accounts.tokens import create_token
 from ade.accounts.users import add_user, list_users
 from ade.server.routing import PROGRAMS
-from ade.stores.ports import Stores
+from tests.domain import Role, Stores, User, create_token
 
 OWNER = "owner-of-programs"
 _HOUR_MS = 3_600_000

@@ -8,22 +8,31 @@ from pathlib import Path
 import pytest
 
 from ade.accounts.authentication import REFUSALS, WRONG, CallerCache, authenticate, require_own
-from ade.accounts.model import Caller, NotAuthenticated, Permission, TooManyRequests, User
 from ade.accounts.sessions import end_all, end_session, sign_in
 from ade.accounts.tokens import create_token, revoke_token
-from ade.accounts.users import UserChanges, add_user, change_user
 from ade.errors import NotPermitted, StoreUnavailable, UnknownTask
 from ade.server.credentials import Credentials
-from ade.server.routes import ROUTE_OF
 from ade.server.routing import check_access
-from ade.settings.sections import RedisSettings
-from ade.stores.ports import RULES, Stores
-from ade.stores.redis.store import open_redis
-from ade.stores.resource_ports import Document
 from ade.stores.wakeups import LocalWakeups
 from ade.testing import TestClock
 from tests.accounts.conftest import CHEAP, PASSWORD
 from tests.conformance.backends import BACKENDS
+from tests.domain import (
+    ROUTE_OF,
+    RULES,
+    Caller,
+    Document,
+    NotAuthenticated,
+    Permission,
+    RedisSettings,
+    Stores,
+    TooManyRequests,
+    User,
+    UserChanges,
+    add_user,
+    change_user,
+    open_redis,
+)
 from tests.servers.pool import POOL
 from tests.servers.server import PLAIN
 

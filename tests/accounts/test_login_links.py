@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from ade.accounts.authentication import local_caller
 from ade.accounts.model import (
     FRESH_MS,
     LASTS_MS,
@@ -28,10 +27,9 @@ from ade.accounts.sessions import (
     use_session,
 )
 from ade.accounts.users import UserChanges, add_user, change_user, list_users, set_password
-from ade.approvals.errors import ReauthenticationNeeded
-from ade.stores.ports import Stores
 from ade.testing import TestClock
 from tests.accounts.conftest import CHEAP, PASSWORD, Hire, everything, told
+from tests.domain import ReauthenticationNeeded, Stores, local_caller
 from tests.stores.interleaved_writes import meanwhile
 
 HERE = SignInConditions(ip="10.0.0.7", user_agent="a browser", idle_ms=600_000, lasts_ms=3_600_000)

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 
 from ade.accounts import api as accounts_api
 from ade.accounts.api import ChangeUser, NewToken, NewUser, SetPassword
-from ade.accounts.authentication import local_caller
 from ade.accounts.authorization import check_grant, is_grant
 from ade.accounts.model import Caller, Permission, Role, Token, User
 from ade.approvals import api as approvals_api
 from ade.approvals.api import NewDelegation
 from ade.errors import NotPermitted
-from ade.server.operations import RequestContext
 from tests.approvals.people import PASSWORD, as_caller, by, person, through_token
+from tests.domain import RequestContext, local_caller
 from tests.server.operations import LOCAL, Operations
 
 Ask = Callable[[str], Awaitable[RequestContext]]

@@ -16,9 +16,9 @@ from ade.accounts.sessions import (
     use_session,
 )
 from ade.accounts.users import USERS, UserChanges, change_user, set_password
-from ade.stores.ports import Stores
 from ade.testing import TestClock
 from tests.accounts.conftest import CHEAP, PASSWORD, Hire, everything, told
+from tests.domain import Stores
 from tests.stores.interleaved_writes import meanwhile
 
 

@@ -6,7 +6,6 @@ import pytest
 from ade.accounts import api as accounts_api
 from ade.accounts import api_sessions
 from ade.accounts.api import ChangeOwnPassword, ConfirmSession, ListSessions, NewUser, SignIn, UseLoginLink
-from ade.accounts.authentication import local_caller
 from ade.accounts.model import (
     NotAuthenticated,
     Permission,
@@ -16,13 +15,10 @@ from ade.accounts.model import (
     UnknownSession,
     WeakPassword,
 )
-from ade.accounts.sessions import use_session
 from ade.accounts.views import SignedIn
-from ade.approvals.errors import ReauthenticationNeeded
 from ade.errors import NotPermitted
-from ade.server.operations import RequestContext
-from ade.server.wire_format import from_wire, to_wire
 from tests.approvals.people import PASSWORD, as_caller, by, person, through_token
+from tests.domain import ReauthenticationNeeded, RequestContext, from_wire, local_caller, to_wire, use_session
 from tests.server.operations import LOCAL, Operations
 
 pytestmark = pytest.mark.usefixtures("cheap_passwords")

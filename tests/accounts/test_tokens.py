@@ -15,9 +15,9 @@ from ade.accounts.model import (
 )
 from ade.accounts.tokens import create_token, list_tokens, revoke_token, use_token
 from ade.accounts.users import USERS, UserChanges, change_user, take
-from ade.stores.ports import Stores
 from ade.testing import TestClock
 from tests.accounts.conftest import Hire, everything, told
+from tests.domain import Stores
 from tests.stores.interleaved_writes import meanwhile
 
 DAY_MS = 86_400_000

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from ade.accounts import api as accounts_api
 from ade.accounts.api import ListTokens, NewOwnToken, NewToken
-from ade.accounts.authentication import local_caller
 from ade.accounts.model import (
     FOR_PEOPLE,
     Caller,
@@ -20,11 +19,9 @@ from ade.accounts.model import (
     UnknownToken,
     User,
 )
-from ade.accounts.tokens import use_token
-from ade.approvals.errors import ReauthenticationNeeded
 from ade.errors import NotPermitted
-from ade.server.wire_format import to_wire
 from tests.approvals.people import as_caller, by, person, through_token
+from tests.domain import ReauthenticationNeeded, local_caller, to_wire, use_token
 from tests.server.operations import LOCAL, Operations
 
 

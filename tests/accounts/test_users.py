@@ -6,9 +6,9 @@ import pytest
 
 from ade.accounts.model import AccountExists, InvalidAccount, LastAdmin, Permission, UnknownAccount, User, WeakPassword
 from ade.accounts.users import UserChanges, add_user, change_user, get_user, list_users, load_directory, set_password
-from ade.stores.ports import Stores
 from ade.testing import TestClock
 from tests.accounts.conftest import CHEAP, PASSWORD, Hire, everything, told
+from tests.domain import Stores
 
 
 async def test_two_spellings_of_one_name_are_one_account(stores: Stores, hire: Hire) -> None:

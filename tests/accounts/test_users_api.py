@@ -9,13 +9,9 @@ from ade.accounts import api as accounts_api
 from ade.accounts import api_sessions
 from ade.accounts.api import ChangeUser, ListUsers, NewUser, SetPassword, SignIn
 from ade.accounts.model import AccountExists, InvalidAccount, LastAdmin, NotAuthenticated, UnknownAccount, WeakPassword
-from ade.accounts.sessions import use_session
-from ade.accounts.tokens import create_token, use_token
 from ade.errors import NotPermitted, StaleWrite
-from ade.server.operations import RequestContext
-from ade.server.problems import RequestRefused
-from ade.server.wire_format import to_wire
 from tests.approvals.people import PASSWORD, by, person
+from tests.domain import RequestContext, RequestRefused, create_token, to_wire, use_session, use_token
 from tests.server.operations import LOCAL, Operations
 
 pytestmark = pytest.mark.usefixtures("cheap_passwords")

@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from ade.accounts.model import Role
 from ade.agents import api as agents_api
 from ade.agents.api import ListAgents, ListSubagents, RegisterAgent, SetCapacity
-from ade.agents.model import AgentStatus
 from ade.errors import InvalidAgent, NotPermitted, UnknownAgent, UnknownTask
 from ade.tasks.api.create import create_task
-from ade.tasks.options import NewTask
+from tests.domain import AgentStatus, NewTask, Role
 from tests.server.operations import LOCAL, Operations
 from tests.server.wire import received
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from ade.agents.model import Agent, check_capabilities, check_type, registration
 from ade.errors import InvalidAgent, InvalidTask
-from ade.tasks.admission import admit
 from ade.tasks.decisions import edit
 from ade.tasks.model import MOST_CAPABILITIES, Task, are_met, as_text, capabilities_of
+from tests.domain import admit
 
 ID = "0199c82c-c000-7000-8000-000000000000"
 words = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,49}", fullmatch=True)

@@ -10,18 +10,14 @@ import pytest
 from msgspec import structs
 
 from ade.agents.conversations import rules as conversations_rules
-from ade.agents.conversations.durable_inbox import DurableInbox
-from ade.agents.conversations.inbox import BlockedReason, ClearReason, ReturnReason
 from ade.agents.conversations.memory_inbox import QueueCallbacks
 from ade.agents.conversations.model import InboxLimits, InvalidInboxItem, ItemBatch, StoredItem
 from ade.agents.conversations.rules import DuplicateItem
 from ade.errors import InvalidInbox, StaleLease, StaleWrite
-from ade.settings.sections import StoreSettings
-from ade.stores.ports import Stores
-from ade.stores.sqlite.store import open_sqlite
 from ade.testing import TestClock
 from tests.agents.conversations.items import barrier, message, notification
 from tests.conformance.backends import sound
+from tests.domain import BlockedReason, ClearReason, DurableInbox, ReturnReason, Stores, StoreSettings, open_sqlite
 
 LEASE: dict[str, Any] = {"holder": "here", "lease_ms": 30_000}
 

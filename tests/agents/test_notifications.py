@@ -4,23 +4,15 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from ade.agents.conversations.durable_inbox import DurableInbox
+from ade import Retry, Status, Task
 from ade.agents.conversations.model import ItemKind, NewItem, StoredItem
 from ade.agents.notifications import notify, notify_task
-from ade.agents.runs.model import AgentProgress, AgentResult
 from ade.errors import InvalidInbox, InvalidTask
 from ade.failures import FailureKind, TaskError
-from ade.stores.ports import Stores
 from ade.tasks import service as tasks_service
-from ade.tasks.decisions import settle
-from ade.tasks.enqueue import enqueue
 from ade.tasks.identifiers import NOTIFY
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
-from ade.tasks.outcomes import Failed, Retry
-from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
-from ade.worker.sweep import settle_due
+from tests.domain import AgentProgress, AgentResult, DurableInbox, Failed, Payloads, Stores, enqueue, settle, settle_due
 from tests.tasks.queue_driver import QueueDriver
 
 CODER = "agent:coder"

@@ -4,13 +4,12 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from ade import Status, Task
 from ade.agents.protocols.base import ToolCalled, UsageReported
-from ade.agents.runs.model import AgentProgress, AgentResult
 from ade.agents.views import SubagentStatus, get_subagent, list_subagents, subagent_of
 from ade.errors import UnknownTask
 from ade.tasks import service as tasks_service
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
+from tests.domain import AgentProgress, AgentResult
 from tests.tasks.factories import new_task
 from tests.tasks.queue_driver import QueueDriver
 

@@ -9,22 +9,19 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from ade import Ade, Context
+from ade import Ade, Context, Status
 from ade.agents.background import FORGOTTEN_AFTER_MS, MOST_RUNNING, BackgroundTask, TaskStatus
-from ade.agents.conversations.inbox import ClearReason
 from ade.agents.conversations.model import ItemKind, NewItem, inbox_limits
 from ade.agents.task_tool import TaskStopResult, TaskTool
 from ade.agents.views import list_subagents
 from ade.approvals import repository as approvals_repository
 from ade.approvals.guard import GuardRule, GuardRulesVerdict
-from ade.approvals.rulebook import Rulebook
 from ade.errors import InvalidInbox, StoreUnavailable
-from ade.settings.sections import RedisSettings
 from ade.stores.ports import INBOX
-from ade.tasks.lifecycle import Status
 from ade.testing import TestKit, harness
 from tests.agents.runs.fake_agent_app import profiles, settings
 from tests.agents.standins.letta import AGENT, CONVERSATION
+from tests.domain import ClearReason, RedisSettings, Rulebook
 from tests.faults.workers import until
 from tests.stores.urls import store_url
 

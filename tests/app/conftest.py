@@ -7,8 +7,8 @@ import pytest
 
 from ade import Ade
 from ade.settings import Settings
-from ade.settings.sections import RedisSettings, StoreSettings
 from ade.testing import TestKit, harness
+from tests.domain import RedisSettings, StoreSettings
 from tests.stores.urls import store_url
 
 

@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from ade import Ade
-from ade.agents.conversations.durable_inbox import DurableInbox
-from ade.agents.runs.model import AgentResult
+from ade import Ade, Status
 from ade.errors import InvalidArguments, InvalidInbox, UnknownName
-from ade.tasks.lifecycle import Status
 from ade.testing import TestKit, harness
 from tests.agents.runs.fake_agent_app import app as house
+from tests.domain import AgentResult, DurableInbox
 
 
 @pytest.fixture

@@ -11,18 +11,13 @@ import apsw
 import pytest
 from msgspec import structs
 
-from ade import Ade
-from ade.app.functions import TaskFunction
-from ade.approvals.errors import Denied
+from ade import Ade, Denied
 from ade.approvals.repository import CURRENT, NEWEST, RulebookVersion, apply
 from ade.approvals.rulebook_document import as_document, read_rulebook
 from ade.composition.app_store import OpenStore
-from ade.composition.stores import open_stores
 from ade.settings import Settings
-from ade.settings.runtime import set_value
-from ade.settings.sections import RedisSettings, StoreSettings
-from ade.stores.ports import Stores
 from tests.changing_rules import PROMISED_S, after_idle_time, idle, subscribed, takes_effect
+from tests.domain import RedisSettings, Stores, StoreSettings, TaskFunction, open_stores, set_value
 from tests.servers.binaries import KINDS
 from tests.servers.plugin import binary_or_skip
 from tests.servers.pool import POOL

@@ -7,9 +7,8 @@ import pytest
 from ade import Ade, Context
 from ade.settings import Settings
 from ade.settings.runtime import default_timeout_ms, set_value
-from ade.settings.sections import RedisSettings, StoreSettings
-from ade.stores.ports import TaskQuery
 from ade.testing import TestKit
+from tests.domain import RedisSettings, StoreSettings, TaskQuery
 from tests.stores.urls import store_url
 
 LIMIT = "task.default_timeout_s"

@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 
-from ade import Ade, Context, SyncContext
+from ade import Ade, Context, SyncContext, Task
 from ade.errors import InvalidSchedule, InvalidTask
-from ade.tasks.handlers import HandlerMode
-from ade.tasks.model import Task
 from ade.tasks.option_values import parse_rate
 from ade.tasks.outcomes import Outcome, Succeeded
 from ade.testing import TestKit
+from tests.domain import HandlerMode
 
 
 def test_limits_and_defaults_end_up_in_the_definition(ade: Ade) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from ade import Ade, Backoff, Retry, TaskFailed
 from ade.errors import IdempotencyConflict, InvalidArguments, InvalidTask, UnknownDependency, UnknownName
-from ade.stores.ports import TaskQuery
 from ade.testing import TestKit
+from tests.domain import TaskQuery
 
 
 @dataclass

@@ -9,12 +9,10 @@ from ade import Ade, Context, LockTimeout
 from ade.composition.stores import lock_limits
 from ade.composition.worker import worker_options
 from ade.errors import InvalidLock, LockRateLimited, TooManyLocks
-from ade.locks.model import LockLimits
 from ade.settings import Settings
-from ade.settings.runtime import set_value
 from ade.settings.sections import LockSettings, StoreSettings
-from ade.stores.resource_ports import LockQuery
 from ade.testing import harness
+from tests.domain import LockLimits, LockQuery, set_value
 
 REPO, DB = "repo:app", "database:main"
 

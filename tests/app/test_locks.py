@@ -11,8 +11,7 @@ import pytest
 
 from ade import Ade, AdeError, DeadlockVictim, Fence, LockLost, LockTimeout, StaleToken, read, write
 from ade.errors import InvalidLock
-from ade.locks.model import LockMode
-from ade.stores.resource_ports import LockQuery, LockStore
+from tests.domain import LockMode, LockQuery, LockStore
 
 REPO, DB = "repo:app", "database:main"
 

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from ade import Ade
+from ade import Ade, Status
 from ade.errors import InvalidTask
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Schedule
 from ade.tasks.schedules import fire_now, put
 from ade.testing import TestKit, harness
+from tests.domain import Schedule
 
 
 async def test_what_is_declared_holds_for_all_tasks_of_a_function(ade: Ade, kit: TestKit) -> None:

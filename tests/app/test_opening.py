@@ -8,7 +8,7 @@ import pytest
 from ade import Ade, Settings
 from ade.composition.app_store import OpenStore, StoreOpener
 from ade.errors import InvalidUrl, StoreUnavailable
-from ade.settings.sections import StoreSettings
+from tests.domain import StoreSettings
 
 
 async def test_nothing_is_opened_before_the_first_use(tmp_path: Path) -> None:

@@ -15,12 +15,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from ade import Ade, Context, SyncContext
+from ade import Ade, Context, SyncContext, Unrecoverable
 from ade.common.trace_context import read_trace
 from ade.errors import InvalidTask, TaskFailed
 from ade.settings import Settings
 from ade.settings.sections import StoreSettings, TraceSettings, WorkerSettings
-from ade.tasks.outcomes import Unrecoverable
 from tests.app.traced_tasks import told
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -7,15 +7,12 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from ade import Ade, Context
-from ade.agents.model import Agent
+from ade import Ade, Context, Task
 from ade.common.calls import Call
 from ade.composition.lease_renewer import renewer
 from ade.composition.worker import guardian_spec
 from ade.settings import Settings
-from ade.settings.sections import StoreSettings, WorkerSettings
-from ade.stores.ports import ClaimRequest
-from ade.tasks.model import Task, Worker
+from tests.domain import Agent, ClaimRequest, StoreSettings, Worker, WorkerSettings
 
 
 @pytest.fixture

@@ -3,13 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, assert_type
 
-from ade.app.ade import Ade
-from ade.app.functions import TaskHandle
+from ade import Ade, Context, Status, SyncContext, Task, TaskHandle
 from ade.common.calls import Call
 from ade.tasks.enqueue import Invocation
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
-from ade.worker.context import Context, SyncContext
 
 ade = Ade("memory://")
 

@@ -2,21 +2,17 @@
 
 from typing import Any
 
+from ade import Task
 from ade.accounts.model import Caller, LoginSession, Permission, User
-from ade.accounts.tokens import create_token, use_token
 from ade.accounts.users import HashCost, add_user, get_user
 from ade.approvals import api as approvals_api
 from ade.approvals import api_rulebook
 from ade.approvals.api import AnswerApproval
 from ade.approvals.api_rulebook import ApplyRulebook
-from ade.approvals.model import Decision
 from ade.approvals.views import Voted
-from ade.server.operations import RequestContext
-from ade.server.routes import ROUTE_OF
 from ade.server.routing import check_access
 from ade.tasks.api import create
-from ade.tasks.model import Task
-from ade.tasks.options import NewTask
+from tests.domain import ROUTE_OF, Decision, NewTask, RequestContext, create_token, use_token
 from tests.server.operations import LOCAL, Operations
 
 ONE: dict[str, Any] = {"id": "one", "rules": [{"needed": 1, "roles": ["reviewer"]}]}

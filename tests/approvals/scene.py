@@ -4,18 +4,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ade.accounts.model import User
-from ade.accounts.users import UserChanges, add_user, change_user
-from ade.app.ade import Ade
-from ade.app.functions import TaskHandle
+from ade import Ade, Preview, Task, TaskHandle
 from ade.approvals import repository as approvals_repository
 from ade.approvals import service as approvals_service
-from ade.approvals.digest import Preview
 from ade.approvals.model import Decision, Gate
-from ade.approvals.rulebook_document import read_rulebook
-from ade.approvals.votes import VoteRequest
-from ade.tasks.model import Task
 from ade.testing import TestKit, harness
+from tests.domain import User, UserChanges, VoteRequest, add_user, change_user, read_rulebook
 
 APPROVE, REJECT, CHANGES = Decision.APPROVE, Decision.REJECT, Decision.REQUEST_CHANGES
 TWO = {"id": "two", "names": ["deploy"], "rules": [{"needed": 2, "roles": ["reviewer"]}]}

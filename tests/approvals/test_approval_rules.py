@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from ade import Status
 from ade.accounts.model import InvalidDelegation, User
-from ade.accounts.users import add_user
 from ade.approvals import delegations
 from ade.approvals import service as approvals_service
 from ade.approvals.errors import (
@@ -17,15 +17,12 @@ from ade.approvals.errors import (
     NotEligible,
     ReauthenticationNeeded,
 )
-from ade.approvals.model import Delegation, GateState
-from ade.approvals.proof import ApprovalProof
 from ade.approvals.views import inbox
-from ade.approvals.votes import VoteRequest
 from ade.errors import InvalidTask, NotPermitted
 from ade.settings import runtime
 from ade.tasks import service as tasks_service
-from ade.tasks.lifecycle import Status
 from tests.approvals.scene import APPROVE, CHANGES, ONE, REJECT, TWO, Scene, scene
+from tests.domain import ApprovalProof, Delegation, GateState, VoteRequest, add_user
 
 HOUR, DAY = 3_600, 86_400
 

@@ -4,21 +4,14 @@ from typing import Any
 
 import pytest
 
-from ade.accounts.model import User
-from ade.accounts.users import add_user
+from ade import Status, Task
 from ade.approvals.model import Gate, GateState
 from ade.approvals.repository import apply
-from ade.approvals.rulebook_document import read_rulebook
 from ade.approvals.service import sweep_reviews
 from ade.approvals.submission import PolicyCheckRequest, check, submit
-from ade.settings.runtime import set_value
-from ade.stores.ports import Stores
-from ade.tasks.admission import admit
 from ade.tasks.enqueue import enqueue_plan, fresh_id
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
-from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
+from tests.domain import Payloads, Stores, User, add_user, admit, read_rulebook, set_value
 
 HOUR = 3_600_000
 RULE = {"rules": [{"needed": 1, "roles": ["reviewer"]}]}

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from ade.accounts.model import Permission, Role, UnknownAccount
+from ade import Status
 from ade.approvals import api as approvals_api
 from ade.approvals.api import (
     AmendApproval,
@@ -19,16 +19,13 @@ from ade.approvals.api import (
     SnoozeApproval,
 )
 from ade.approvals.errors import DigestMismatch, GateClosed, NotEligible, ReauthenticationNeeded, UnknownApproval
-from ade.approvals.model import Decision, GateState
 from ade.approvals.views import ApprovalView
 from ade.errors import InvalidArguments, InvalidTask, NotPermitted, UnknownTask
-from ade.server.wire_format import from_wire, to_wire
 from ade.settings import runtime
 from ade.tasks.api.requests import GetTask
 from ade.tasks.api.tasks import get_task
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Definition, Worker
 from tests.approvals.people import HIGH, PASSWORD, TWO, answer, by, council, digest_of, held, through_token
+from tests.domain import Decision, Definition, GateState, Permission, Role, UnknownAccount, Worker, from_wire, to_wire
 from tests.server.operations import LOCAL, Operations
 
 ABSENT = "01900000-0000-7000-8000-000000000000"

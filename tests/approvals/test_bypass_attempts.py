@@ -8,19 +8,13 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from ade.accounts.model import User
-from ade.accounts.users import add_user
+from ade import ConflictOfInterest, Context, DigestMismatch, Status
 from ade.approvals import service as approvals_service
-from ade.approvals.errors import ConflictOfInterest, DigestMismatch
-from ade.approvals.proof import ApprovalProof
-from ade.approvals.votes import VoteRequest
 from ade.errors import InvalidTask
 from ade.settings import runtime
-from ade.stores.ports import TaskQuery
 from ade.tasks import service as tasks_service
-from ade.tasks.lifecycle import Status
-from ade.worker.context import Context
 from tests.approvals.scene import CHANGES, ONE, REJECT, Scene, scene
+from tests.domain import ApprovalProof, TaskQuery, User, VoteRequest, add_user
 
 STRICT = {"id": "strict", "rules": [{"needed": 2, "roles": ["dba"]}]}
 EASY = {"id": "easy", "rules": [{"needed": 1, "roles": ["reviewer"]}]}

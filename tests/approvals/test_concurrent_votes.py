@@ -9,22 +9,13 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from ade.accounts.model import User
-from ade.accounts.users import add_user
+from ade import GateClosed, Status, Task
 from ade.approvals import repository as approvals_repository
 from ade.approvals import service as approvals_service
 from ade.approvals import submission
-from ade.approvals.errors import GateClosed
-from ade.approvals.model import GateState, Review
-from ade.approvals.rulebook_document import read_rulebook
-from ade.approvals.votes import VoteRequest
-from ade.stores.ports import Stores
-from ade.tasks.enqueue import enqueue, uuid7
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
-from ade.tasks.payloads import Payloads
 from tests.approvals.scene import APPROVE, REJECT
 from tests.conformance.backends import BACKENDS, sound
+from tests.domain import GateState, Payloads, Review, Stores, User, VoteRequest, add_user, enqueue, read_rulebook, uuid7
 
 VOTERS = [f"reviewer{number}" for number in range(20)]
 ROOT = Path(__file__).parents[2]

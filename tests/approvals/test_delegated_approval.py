@@ -2,14 +2,13 @@
 
 import pytest
 
+from ade import Status
 from ade.accounts.model import InvalidDelegation, UnknownAccount, User
-from ade.accounts.users import add_user
 from ade.approvals import delegations
 from ade.approvals.errors import ConflictOfInterest, GateClosed, NotEligible, UnknownApproval
-from ade.approvals.model import Delegation
 from ade.approvals.service import delegate_approval
-from ade.tasks.lifecycle import Status
 from tests.approvals.scene import APPROVE, Scene
+from tests.domain import Delegation, add_user
 
 CY = {"id": "cy", "names": ["deploy"], "rules": [{"needed": 1, "users": ["cy"]}]}
 DBA = {"id": "dba", "names": ["deploy"], "rules": [{"needed": 1, "roles": ["dba"]}]}

@@ -3,12 +3,10 @@
 import pytest
 
 from ade.accounts.model import InvalidDelegation, UnknownAccount, UnknownDelegation, User
-from ade.accounts.users import UserChanges, add_user, change_user
 from ade.approvals.delegations import create, list_delegations, load_delegations, revoke
-from ade.approvals.model import Delegation
 from ade.errors import NotPermitted
-from ade.stores.ports import Stores
 from ade.testing import TestClock
+from tests.domain import Delegation, Stores, UserChanges, add_user, change_user
 from tests.stores.interleaved_writes import meanwhile
 
 DAY_MS = 86_400_000

@@ -5,16 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from ade.accounts.model import User
-from ade.accounts.users import UserChanges, add_user, change_user
-from ade.approvals.guard import GuardOccasion, GuardRulesVerdict
 from ade.approvals.repository import apply
 from ade.approvals.risk import RiskLevel
-from ade.approvals.rulebook_document import read_rulebook
 from ade.approvals.submission import PolicyCheckRequest, check
-from ade.settings.runtime import set_value
-from ade.stores.ports import Stores
 from tests.conformance.backends import BACKENDS
+from tests.domain import (
+    GuardOccasion,
+    GuardRulesVerdict,
+    Stores,
+    User,
+    UserChanges,
+    add_user,
+    change_user,
+    read_rulebook,
+    set_value,
+)
 
 BOOK = read_rulebook(
     {

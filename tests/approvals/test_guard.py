@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict, GuardRuling, rule_on
-from ade.approvals.rulebook import Rulebook
-from ade.approvals.rulebook_document import read_rulebook
+from tests.domain import Rulebook, read_rulebook
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

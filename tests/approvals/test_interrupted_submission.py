@@ -6,16 +6,13 @@ from typing import Any, cast
 import pytest
 from msgspec import Raw
 
+from ade import Status, Task
 from ade.approvals import submission
 from ade.errors import StoreUnavailable
 from ade.stores.ports import ClaimRequest, Stores, TaskQuery, TaskStore
 from ade.tasks import service as tasks_service
-from ade.tasks.decisions import settle
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
-from ade.tasks.outcomes import Succeeded
-from ade.tasks.payloads import Payloads
 from tests.approvals.scene import ONE, Scene
+from tests.domain import Payloads, Succeeded, settle
 from tests.worker.harness import Replaced, plain
 
 

@@ -8,8 +8,8 @@ from msgspec import Raw, json
 
 from ade.approvals import submission
 from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict, rule_on
-from ade.approvals.rulebook_document import read_rulebook
 from ade.approvals.submission import LARGE, apply_guard
+from tests.domain import read_rulebook
 
 BOOK = read_rulebook({"guard": [{"do": "deny", "when": {"*": ["*rm -rf*"]}, "reason": "never"}]})
 

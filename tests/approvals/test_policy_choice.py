@@ -10,7 +10,7 @@ from ade.approvals.errors import InvalidPolicy
 from ade.approvals.model import Recheck, Subject, Timeouts, check_policy
 from ade.approvals.risk import Risk, RiskLevel, Thresholds, level_of, usual_quorum
 from ade.approvals.rulebook import USUAL, Rulebook, SelectedPolicy, policy_for
-from ade.approvals.rulebook_document import read_rulebook
+from tests.domain import read_rulebook
 
 HOUR = 3_600_000
 USUAL_TIMES = Timeouts()

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec import structs
 
-from ade.approvals.proof import ApprovalProof
-from ade.events.model import Event
 from tests.approvals.scene import ONE, TWO, scene
+from tests.domain import ApprovalProof, Event
 
 
 def faults(events: Sequence[Event]) -> list[str]:

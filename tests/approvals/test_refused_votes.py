@@ -7,14 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from ade import ConflictOfInterest, GateClosed, NotEligible, Task
 from ade.accounts import api as accounts_api
 from ade.accounts import api_sessions
 from ade.accounts.api import SignIn, UseLoginLink
-from ade.accounts.authentication import local_caller
-from ade.accounts.model import Caller, InvalidAccount, Permission, Role, User
-from ade.accounts.sessions import use_session
-from ade.accounts.tokens import create_token, use_token
-from ade.accounts.users import UserChanges, add_user, change_user
 from ade.approvals import api as approvals_api
 from ade.approvals.api import (
     AmendApproval,
@@ -26,16 +22,11 @@ from ade.approvals.api import (
     RevokeApproval,
     SnoozeApproval,
 )
-from ade.approvals.errors import ConflictOfInterest, GateClosed, NotEligible
-from ade.approvals.model import Decision, GateState
 from ade.errors import AdeError, NotPermitted
-from ade.server.operations import RequestContext
 from ade.server.problems import problem_of_error
 from ade.server.routing import RouteAccess
 from ade.tasks.api import create, tasks
 from ade.tasks.api.requests import GetTask
-from ade.tasks.model import Task
-from ade.tasks.options import NewTask
 from tests.approvals.people import (
     PASSWORD,
     answer,
@@ -46,6 +37,24 @@ from tests.approvals.people import (
     held,
     person,
     through_token,
+)
+from tests.domain import (
+    Caller,
+    Decision,
+    GateState,
+    InvalidAccount,
+    NewTask,
+    Permission,
+    RequestContext,
+    Role,
+    User,
+    UserChanges,
+    add_user,
+    change_user,
+    create_token,
+    local_caller,
+    use_session,
+    use_token,
 )
 from tests.server.operations import LOCAL, Operations
 

@@ -8,23 +8,25 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from ade.accounts.model import User
-from ade.accounts.users import add_user
-from ade.app.ade import Ade
-from ade.app.functions import TaskFunction
+from ade import Ade, Status, Task
 from ade.approvals import repository as approvals_repository
 from ade.approvals.rollback import prepare_rollbacks
-from ade.approvals.rulebook_document import read_rulebook
 from ade.errors import IllegalTransition, NotPermitted, UnknownName
-from ade.stores.ports import ClaimRequest, TaskQuery
-from ade.tasks.decisions import lose_lease, settle
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
-from ade.tasks.outcomes import Succeeded
-from ade.tasks.payloads import Payloads
 from ade.tasks.service import replay
 from ade.testing import TestKit, harness
 from ade.worker.sweep import settle_reported
+from tests.domain import (
+    ClaimRequest,
+    Payloads,
+    Succeeded,
+    TaskFunction,
+    TaskQuery,
+    User,
+    add_user,
+    lose_lease,
+    read_rulebook,
+    settle,
+)
 
 LEASE_S = 30
 

@@ -1,10 +1,9 @@
 """A queue that others have filled does not keep a failed task from being undone, nor hides why it failed."""
 
-from ade.app.ade import Ade
+from ade import Ade, Status
 from ade.errors import QueueFull
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Queue
 from ade.testing import harness
+from tests.domain import Queue
 
 
 async def test_a_task_that_fails_in_a_full_queue_is_undone_and_tells_its_own_error() -> None:

@@ -10,13 +10,9 @@ import pytest
 from msgspec import structs
 
 from ade.approvals.repository import RULEBOOK_CHANGED, SELF_REVIEW_ALLOWED, RulebookCache, apply, history, load
-from ade.approvals.rulebook import Rulebook
-from ade.approvals.rulebook_document import read_rulebook
 from ade.errors import StaleWrite
-from ade.events.model import Event
-from ade.stores.ports import RULES, Stores
-from ade.stores.resource_ports import Document
 from tests.conformance.backends import BACKENDS
+from tests.domain import RULES, Document, Event, Rulebook, Stores, read_rulebook
 
 
 @pytest.fixture(params=["memory", "sqlite", "valkey"])

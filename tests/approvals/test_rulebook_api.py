@@ -9,13 +9,11 @@ import pytest
 from ade.approvals import api_rulebook
 from ade.approvals.api_rulebook import ApplyRulebook, CheckPolicies, ListRulebookVersions
 from ade.approvals.errors import InvalidRulebook, UnknownRulebook
-from ade.approvals.guard import GuardOccasion, GuardRulesVerdict
 from ade.approvals.repository import RulebookVersion
 from ade.approvals.submission import Findings
 from ade.errors import NotPermitted, StaleWrite
-from ade.server.problems import RequestRefused
-from ade.server.wire_format import from_wire, to_wire
 from tests.approvals.people import HELD, ONE, TWO, by, person
+from tests.domain import GuardOccasion, GuardRulesVerdict, RequestRefused, from_wire, to_wire
 from tests.server.operations import LOCAL, Operations
 
 RULES: dict[str, Any] = {"guard": [HELD], "policy": [ONE]}

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from ade.approvals.digest import digest_of
 from ade.approvals.errors import InvalidRulebook
-from ade.approvals.guard import GuardOccasion, GuardRulesVerdict
 from ade.approvals.model import Recheck
 from ade.approvals.risk import RiskLevel
 from ade.approvals.rulebook import Rulebook, criticalities_of
 from ade.approvals.rulebook_document import as_document, read_rulebook
+from tests.domain import GuardOccasion, GuardRulesVerdict
 
 BOOK = """
 [criticality]

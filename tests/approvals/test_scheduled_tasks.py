@@ -7,25 +7,30 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from ade import ConflictOfInterest, Denied, Status, Task
 from ade.accounts.model import SYSTEM, User
-from ade.accounts.users import add_user
 from ade.approvals import repository as approvals_repository
-from ade.approvals.errors import ConflictOfInterest, Denied
-from ade.approvals.model import Decision
-from ade.approvals.rulebook_document import read_rulebook
 from ade.approvals.service import vote
 from ade.approvals.submission import enqueue_guarded
-from ade.approvals.votes import VoteRequest
 from ade.settings import Settings
-from ade.settings.sections import TaskSettings
-from ade.stores.ports import Stores, TaskQuery
 from ade.tasks import schedules
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Definition, Queue, Schedule, Task, Worker
-from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
 from ade.worker.maintenance import standard_jobs
 from tests.conformance.backends import BACKENDS, sound
+from tests.domain import (
+    Decision,
+    Definition,
+    Payloads,
+    Queue,
+    Schedule,
+    Stores,
+    TaskQuery,
+    TaskSettings,
+    VoteRequest,
+    Worker,
+    add_user,
+    read_rulebook,
+)
 
 HOUR = 3600
 WIPE = Schedule(name="hourly", cron="0 * * * *", task_name="wipe", args=Raw(b'{"what":"disk"}'))

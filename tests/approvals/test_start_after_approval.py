@@ -7,20 +7,15 @@ from typing import Any
 import pytest
 from msgspec import Raw, structs
 
+from ade import Status, Task
 from ade.approvals import service as approvals_service
 from ade.approvals.errors import ApprovalNotGood, ConflictOfInterest
-from ade.approvals.model import GateState
 from ade.approvals.service import sweep_reviews
-from ade.approvals.votes import VoteRequest
 from ade.errors import NotPermitted
 from ade.settings import runtime
-from ade.stores.ports import TaskQuery
-from ade.tasks.changes import Change, ChangePrecondition
-from ade.tasks.lifecycle import Status, Verb
-from ade.tasks.model import Task
-from ade.tasks.payloads import Payloads
 from ade.tasks.service import replay
 from tests.approvals.scene import APPROVE, ONE, REJECT, TWO, Scene
+from tests.domain import Change, ChangePrecondition, GateState, Payloads, TaskQuery, Verb, VoteRequest
 
 HOUR = 3_600.0
 

@@ -4,16 +4,13 @@ from typing import Any
 
 import pytest
 
-from ade.accounts.model import User
-from ade.accounts.users import UserChanges, add_user, change_user
+from ade import Task
 from ade.approvals import repository as approvals_repository
-from ade.approvals.rulebook_document import read_rulebook
 from ade.approvals.service import sweep_reviews
 from ade.approvals.stats import ApprovalOutcome, approval_stats
-from ade.stores.ports import Stores
-from ade.tasks.model import Task
 from ade.tasks.service import cancel, edit
 from tests.approvals.test_views import answer, asked
+from tests.domain import Stores, User, UserChanges, add_user, change_user, read_rulebook
 from tests.tasks.queue_driver import QueueDriver
 
 HOUR = 3_600

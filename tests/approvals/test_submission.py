@@ -7,19 +7,12 @@ from typing import Any
 
 import pytest
 
-from ade.app.ade import Ade
-from ade.app.functions import TaskFunction
+from ade import Ade, Context, Denied, Status
 from ade.approvals import repository as approvals_repository
-from ade.approvals.errors import Denied
-from ade.approvals.rulebook_document import read_rulebook
 from ade.failures import FailureKind
-from ade.stores.ports import TaskQuery
-from ade.tasks.enqueue import enqueue
-from ade.tasks.lifecycle import Status
-from ade.tasks.payloads import Payloads
 from ade.testing import TestKit, harness
-from ade.worker.context import Context
 from tests.approvals.scene import Scene
+from tests.domain import Payloads, TaskFunction, TaskQuery, enqueue, read_rulebook
 
 NEVER = {"do": "deny", "name": "*wipe", "reason": "nothing is wiped here"}
 ASK = {"do": "demand", "name": "*wipe", "reason": "somebody should look"}

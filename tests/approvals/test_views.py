@@ -4,14 +4,13 @@ from typing import Any
 
 import pytest
 
+from ade import Status, Task
 from ade.accounts.model import InvalidDelegation, User
-from ade.accounts.users import UserChanges, add_user, change_user
 from ade.approvals import delegations, submission
 from ade.approvals import repository as approvals_repository
 from ade.approvals import service as approvals_service
 from ade.approvals.model import Decision, Delegation, GateState, Review, StartMode
 from ade.approvals.repository import load_people
-from ade.approvals.rulebook_document import read_rulebook
 from ade.approvals.views import (
     GateView,
     PendingApproval,
@@ -23,12 +22,9 @@ from ade.approvals.views import (
     view_review,
     waiting,
 )
-from ade.approvals.votes import VoteRequest
-from ade.stores.ports import Stores
 from ade.tasks.explain import explain
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
 from ade.tasks.service import edit
+from tests.domain import Stores, UserChanges, VoteRequest, add_user, change_user, read_rulebook
 from tests.tasks.queue_driver import QueueDriver
 
 DAY = 86_400_000

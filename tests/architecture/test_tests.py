@@ -1,4 +1,4 @@
-"""The tests themselves: each of them can fail, and none waits for a clock where it could wait for what happens."""
+"""The tests themselves: each can fail, none waits for a clock without a reason, and few depend on internal modules."""
 
 import ast
 from collections import Counter
@@ -10,6 +10,10 @@ from tests.architecture.repository import ROOT, shown
 
 TESTS = ROOT / "tests"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+# Import lines of modules inside a feature (`ade.tasks.model`). Names that tests of many features use come from `ade` or
+# from tests/domain.py. The figure can only go down.
+MOST_INTERNAL_IMPORTS = 1_170
 
 # Where a real delay is the point. Waits for a condition are in tests/waiting.py; a test that is about a real clock is
 # marked `realtime` and needs no line here.
@@ -100,3 +104,18 @@ def test_no_test_sleeps_without_a_reason() -> None:
     found = Counter({shown(path): sleeps(path) for path in sorted(TESTS.rglob("*.py"))})
 
     assert +found == Counter({file: count for file, (count, _) in SLEEPS.items()})
+
+
+def is_internal_import(node: ast.AST) -> bool:
+    """Whether it names a module that is two or more levels below `ade`."""
+    if isinstance(node, ast.ImportFrom):
+        modules = [node.module or ""]
+    else:
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    return any(module.startswith("ade.") and module.count(".") >= 2 for module in modules)
+
+
+def test_few_imports_are_of_internal_modules() -> None:
+    found = [node for path in TESTS.rglob("*.py") for node in ast.walk(tree_of(path)) if is_internal_import(node)]
+
+    assert len(found) <= MOST_INTERNAL_IMPORTS

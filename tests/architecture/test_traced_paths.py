@@ -14,11 +14,10 @@ from types import FrameType
 import pytest
 
 from ade import Ade, Context
-from ade.accounts.model import Role
 from ade.approvals.repository import apply
-from ade.approvals.rulebook_document import read_rulebook
 from ade.settings import load
 from tests.architecture.repository import SOURCE
+from tests.domain import Role, read_rulebook
 from tests.server.conftest import open_house
 from tests.servers.pool import POOL
 

@@ -13,13 +13,12 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from ade.app.ade import Ade
+from ade import Ade
 from ade.cli.app_loader import load_app
 from ade.cli.program import run
-from ade.composition.stores import open_stores
 from ade.settings import load
-from ade.stores.ports import Stores
 from ade.testing import TestClock, TestKit, harness
+from tests.domain import Stores, open_stores
 
 T = TypeVar("T")
 STORE = "sqlite:///shop.db"

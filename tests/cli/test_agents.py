@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ade.stores.ports import Stores
 from tests.cli.conftest import Call, with_stores
 from tests.cli.processes import call, call_json, ended, eventually, started
+from tests.domain import Stores
 
 WORKERS = """
 import time

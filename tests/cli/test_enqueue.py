@@ -2,8 +2,8 @@
 
 import pytest
 
-from ade.stores.ports import Stores, TaskQuery
 from tests.cli.conftest import Call, with_stores, work
+from tests.domain import Stores, TaskQuery
 
 
 def count_tasks() -> int:

@@ -2,11 +2,9 @@
 
 import pytest
 
-from ade.agents.conversations.durable_inbox import DurableInbox
-from ade.agents.conversations.inbox import ReturnReason
-from ade.agents.conversations.model import InboxLimits, ItemKind, NewItem
-from ade.stores.ports import Stores
+from ade import ItemKind, NewItem
 from tests.cli.conftest import Call, with_stores
+from tests.domain import DurableInbox, InboxLimits, ReturnReason, Stores
 
 
 def take(inbox_id: str) -> None:

@@ -5,11 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ade.locks.model import LockLimits, LockSpec, read, write
-from ade.locks.requests import validate_request
-from ade.stores.ports import Stores
+from ade import read, write
 from tests.cli.conftest import Call, with_stores
 from tests.cli.processes import call, eventually, started
+from tests.domain import LockLimits, LockSpec, Stores, validate_request
 
 REPO, DB = "repo:app", "database:main"
 

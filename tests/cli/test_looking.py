@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ade.stores.ports import Stores
 from tests.cli.conftest import Call, with_stores, work
+from tests.domain import Stores
 
 
 @pytest.fixture

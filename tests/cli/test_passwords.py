@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ade.app.ade import Ade
+from ade import Ade
 from tests.cli.processes import Terminal, ended, started
 from tests.servers.plugin import binary_or_skip
 from tests.servers.server import Options, Server

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict, rule_on
-from ade.approvals.rulebook_document import read_rulebook
 from tests.cli.conftest import Call
+from tests.domain import read_rulebook
 
 BOOK = """
 [criticality]

@@ -12,17 +12,14 @@ import pytest
 
 from ade import Ade
 from ade.agents.commands.agents import HEAD
-from ade.agents.conversations.durable_inbox import DurableInbox
-from ade.agents.runs.model import AgentProgress
 from ade.app.agents import Agents
 from ade.approvals import repository as approvals_repository
 from ade.approvals.guard import GuardRule, GuardRulesVerdict
-from ade.approvals.rulebook import Rulebook
 from ade.settings import load
-from ade.stores.ports import ClaimRequest, Stores
 from tests.agents.runs.fake_agent_app import profiles
 from tests.cli.conftest import Call, make_store, with_stores
 from tests.cli.processes import Terminal, call_json, ended, eventually, started
+from tests.domain import AgentProgress, ClaimRequest, DurableInbox, Rulebook, Stores
 from tests.faults.workers import state_of
 
 SESSION = "5c2b8f7e-1111-4222-8333-444455556666"

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ade import demo
-from ade.stores.ports import TaskQuery
-from ade.tasks.lifecycle import Status
+from ade import Status, demo
 from ade.testing import harness
 from tests.cli.conftest import Call, work
+from tests.domain import TaskQuery
 
 
 def test_one_round_of_all_duties(shop: Call) -> None:

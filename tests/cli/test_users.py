@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ade.accounts.model import NotAuthenticated
 from ade.accounts.sessions import SignInConditions, check_password, use_link
-from ade.accounts.tokens import use_token
-from ade.stores.ports import Stores
 from tests.cli.conftest import Call, with_stores
 from tests.cli.processes import Terminal
+from tests.domain import NotAuthenticated, Stores, use_token
 
 pytestmark = pytest.mark.usefixtures("cheap_passwords")
 

@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ade.stores.ports import Stores
-from ade.webhooks.deliveries import DeliveryResponse, DeliveryTaskArguments
-from ade.webhooks.dispatch import deliver
 from ade.webhooks.service import list_webhooks
 from tests.cli.conftest import Call, with_stores
+from tests.domain import DeliveryResponse, DeliveryTaskArguments, Stores, deliver
 from tests.webhooks.conftest import Network
 
 URL = "https://hooks.example.org/in/s3cret-path"

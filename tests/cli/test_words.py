@@ -5,16 +5,16 @@ from datetime import datetime
 import pytest
 from msgspec import Raw
 
+from ade import Task
 from ade.cli.output import Cell, Row, aligned, printable
 from ade.cli.parameters import distance, moment_ms, seconds_of
 from ade.cli.terminal import fitted
 from ade.errors import InvalidFilter
-from ade.events.model import Event
 from ade.tasks.commands.options import parse_pairs
 from ade.tasks.commands.tasks import attempts_of
 from ade.tasks.commands.wait import progress_text
-from ade.tasks.model import Task
 from ade.tasks.reasons import short_span
+from tests.domain import Event
 
 TASK_ID = "01a1e0fb-a99c-7244-9b67-08ec7d2c6a42"
 NOW = round(datetime(2030, 1, 1, 12).timestamp() * 1000)

@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ade.client.client import Client
+from ade import Client, Task
 from ade.client.http_transport import HttpTransport
 from ade.client.transport import RetryLimits
 from ade.server.problems import Problem
-from ade.server.wire_format import to_wire
-from ade.tasks.model import Task
 from tests.common.http.servers import Server, Visit, answer, serving
+from tests.domain import to_wire
 
 TASK = Task(id="01900000-0000-7000-8000-000000000001", name="greet", version=3, created_at=1_760_000_000_000)
 TOKEN = "ade_secret"

@@ -6,19 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ade.accounts.model import Role
-from ade.app.ade import Ade
-from ade.client.client import Client
+from ade import Ade, Client, Status
 from ade.client.store_transport import StoreTransport
 from ade.errors import InvalidFilter, NotPermitted, UnknownTask
-from ade.events.model import Event
-from ade.server.operations import RequestContext
-from ade.server.problems import RequestRefused, ServerProblem
 from ade.server.registry import OPERATIONS
-from ade.stores.ports import ClaimRequest
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import OutputLine
 from tests.architecture.repository import ROOT
+from tests.domain import ClaimRequest, Event, OutputLine, RequestContext, RequestRefused, Role, ServerProblem
 from tests.server.operations import LOCAL, Operations
 
 

@@ -8,12 +8,9 @@ import pytest
 
 from ade.errors import NotPermitted, ServerUnreachable, StoreUnavailable, UnknownTask
 from ade.events.feed_items import TASK_IS_FINAL, EventBatch, FeedEnd, FeedEntry, FeedHeartbeat, Gap, Item, item_text
-from ade.events.model import Event
 from ade.events.sse import block
-from ade.server.problems import ServerProblem
-from ade.server.wire_format import to_wire
-from ade.tasks.model import OutputLine
 from tests.client.awkward import DROP, Cut, problem_answer, story
+from tests.domain import Event, OutputLine, ServerProblem, to_wire
 
 T = TypeVar("T")
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -10,12 +10,10 @@ from msgspec import Struct, structs
 
 from ade.client.api import Api
 from ade.failures import Backoff
-from ade.server.pagination import Page
-from ade.server.registry import shape_of
-from ade.server.routes import ROUTE_OF, ROUTES
 from ade.server.routing import ETagUse
 from docs.generators import client
 from docs.generators.annotations import Names, imports, text_of
+from tests.domain import ROUTE_OF, ROUTES, Page, shape_of
 
 
 def test_every_generated_module_is_up_to_date() -> None:

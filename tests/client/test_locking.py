@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 
 import ade
-from ade.accounts.model import Role
-from ade.client.client import Client
+from ade import Client, write
 from ade.client.http_transport import HttpTransport
 from ade.client.transport import OperationCall
 from ade.errors import LockLost, LockTimeout, ServerUnreachable
-from ade.locks.holder import LockHolder
 from ade.locks.http_client import HttpLock, HttpLockClient
-from ade.locks.model import LockRequest, write
-from ade.locks.requests import validate_request
 from ade.locks.views import LockView
 from ade.server.problems import Problem, error_of
+from tests.domain import LockHolder, LockRequest, Role, validate_request
 from tests.server.conftest import House
 from tests.stalls import undisturbed
 

@@ -10,27 +10,18 @@ from typing import Any
 import pytest
 
 import ade
-from ade.accounts.model import Role
-from ade.app.ade import Ade
-from ade.client.client import Client
+from ade import Ade, Client, Status, Task
 from ade.client.http_transport import HttpTransport
 from ade.client.store_transport import StoreTransport
 from ade.common.calls import Call
 from ade.composition.app_store import services_of_app
 from ade.errors import AdeError, NotPermitted
-from ade.events.model import Event
-from ade.server.operations import RequestContext
 from ade.server.pagination import Page, RawContent
-from ade.server.problems import ServerProblem
-from ade.server.registry import shape_of
 from ade.server.routes import ROUTES, SECTIONS
-from ade.server.routing import AuthLevel
 from ade.settings import load
-from ade.stores.ports import ClaimRequest
 from ade.tasks.api.requests import TaskFilter
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import OutputLine, Task
 from ade.tasks.options import BatchTask
+from tests.domain import AuthLevel, ClaimRequest, Event, OutputLine, RequestContext, Role, ServerProblem, shape_of
 from tests.server.conftest import House, open_house
 from tests.servers.ports import ReservedPort
 from tests.stores.urls import store_url

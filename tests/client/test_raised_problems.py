@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.accounts.model import TooManyRequests
 from ade.errors import AdeError, DeadlockVictim, IdempotencyConflict, QueueFull, TaskCancelled
 from ade.server.etags import stale_precondition
 from ade.server.problems import (
@@ -22,6 +21,7 @@ from ade.server.problems import (
     status_of,
 )
 from tests.architecture.test_errors import all_errors
+from tests.domain import TooManyRequests
 
 _SERVER_FAULT = 500
 _ELSEWHERE = (

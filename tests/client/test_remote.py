@@ -8,17 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 import ade
-from ade.accounts.model import NotAuthenticated, TooManyRequests
-from ade.client.client import Client
+from ade import Client, Status
 from ade.client.http_transport import HttpTransport
 from ade.errors import InvalidUrl, QueueFull, ServerUnreachable, StoreUnavailable, UnknownTask, WaitTimeout
 from ade.server.pagination import VersionedRecord
-from ade.server.problems import ServerProblem
-from ade.server.wire_format import to_wire
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Schedule
 from tests.client.awkward import DROP, TASK, TOKEN, json_answer, problem_answer, story, task_answer
 from tests.common.http.servers import Server, Visit, serving
+from tests.domain import NotAuthenticated, Schedule, ServerProblem, TooManyRequests, to_wire
 from tests.servers.ports import ReservedPort
 
 

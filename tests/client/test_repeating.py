@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from ade.client.transport import RetryLimits, backoff_s, is_repeatable, pause_after_problem
 from ade.server.problems import Problem
-from ade.server.routes import ROUTES
-from ade.server.routing import Route
+from tests.domain import ROUTES, Route
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.operation)

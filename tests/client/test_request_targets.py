@@ -6,11 +6,11 @@ from urllib.parse import parse_qsl
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ade import Status
 from ade.client.http_transport import query_pairs, target_of
 from ade.server.endpoints import Router
-from ade.server.routes import ROUTE_OF
 from ade.tasks.api.requests import GetTask, ListTasks
-from ade.tasks.lifecycle import Status
+from tests.domain import ROUTE_OF
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=50)
 

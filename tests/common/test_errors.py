@@ -5,9 +5,9 @@ import pickle
 import msgspec
 import pytest
 
+from ade import RateLimited, Retry, Unrecoverable
 from ade.errors import AdeError, EffectUnknown, QueueFull, StaleLease, StaleWrite, UnknownTask
 from ade.failures import FAILURES, FailureKind, TaskError
-from ade.tasks.outcomes import RateLimited, Retry, Unrecoverable
 
 
 def test_an_error_without_detail_says_what_its_kind_means() -> None:

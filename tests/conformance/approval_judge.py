@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from ade.events.model import Event
+from tests.domain import Event
 
 _VOTES = ("approval.approved", "approval.rejected", "approval.changes_requested")
 _OVER = ("approval.revoked", "approval.expired", "task.rejected", "task.cancelled", "task.edited", "task.submitted")

@@ -4,15 +4,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from ade.accounts.model import User
-from ade.accounts.users import add_user
 from ade.approvals import repository as approvals_repository
-from ade.approvals.rulebook_document import read_rulebook
 from ade.errors import StoreUnavailable
 from ade.stores.ports import Stores, TaskStore
 from ade.tasks.arguments import Signature
 from ade.tasks.handlers import Handler, HandlerMode, Registry
-from ade.tasks.model import Definition, Worker
+from tests.domain import Definition, User, Worker, add_user, read_rulebook
 from tests.worker.harness import Replaced
 
 PERSONS = {"bob2": "bob", "ada2": "ada"}

@@ -7,12 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from ade.settings.sections import RedisSettings, StoreSettings
 from ade.stores.ports import Clock, Stores
-from ade.stores.redis.store import open_redis
-from ade.stores.redis.tasks import RedisTasks
-from ade.stores.sqlite.store import open_sqlite
 from ade.stores.sqlite.tasks import SqliteTasks
+from tests.domain import RedisSettings, RedisTasks, StoreSettings, open_redis, open_sqlite
 from tests.servers.plugin import binary_or_skip
 from tests.servers.pool import POOL
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ade.stores.ports import Stores
 from ade.testing import TestClock
 from tests.conformance.backends import BACKENDS, Backend, sound
 from tests.conformance.scene import Scene
+from tests.domain import Stores
 
 
 @pytest.fixture(params=BACKENDS)

@@ -9,10 +9,10 @@ from typing import TypeVar
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from ade.stores.ports import Stores
 from ade.testing import TestClock
 from tests.conformance.backends import BACKENDS
 from tests.depth import examples
+from tests.domain import Stores
 
 Answer = TypeVar("Answer")
 

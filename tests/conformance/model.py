@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from ade.tasks.changes import Change
-from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status
-from ade.tasks.model import AfterFailure, Definition, Task
+from ade import Status, Task
+from tests.domain import CLAIMABLE, FINAL, AfterFailure, Change, Definition
 
 
 @dataclass

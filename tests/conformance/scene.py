@@ -5,15 +5,11 @@ from collections.abc import Iterable
 
 from msgspec import Raw
 
+from ade import Task
 from ade.failures import Backoff, FailureKind, TaskError
-from ade.stores.ports import ClaimRequest, Stores
-from ade.tasks.admission import admit
-from ade.tasks.changes import Change
 from ade.tasks.decisions import break_chain, cancel, lose_lease, miss_deadline, replay, settle
-from ade.tasks.enqueue import uuid7
-from ade.tasks.model import Definition, Task, Worker
-from ade.tasks.outcomes import Failed, Released, Succeeded
 from ade.testing import TestClock
+from tests.domain import Change, ClaimRequest, Definition, Failed, Released, Stores, Succeeded, Worker, admit, uuid7
 
 NAMES = frozenset({"send", "build", "report"})
 LEASE_MS = 30_000

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from ade import Status
 from ade.errors import DependencyCycle, IdempotencyConflict, PayloadTooLarge, UnknownDependency
 from ade.failures import Backoff
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import AfterFailure, Queue
 from tests.conformance.scene import Scene, raw
+from tests.domain import AfterFailure, Queue
 
 
 async def test_a_task_comes_back_as_it_was_given(scene: Scene) -> None:

@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
+from ade import Task
 from ade.accounts.model import SYSTEM
 from ade.errors import QueueFull
 from ade.failures import FailureKind
-from ade.tasks.model import Queue, Task
 from tests.conformance.scene import Scene
+from tests.domain import Queue
 
 
 async def test_a_full_queue_refuses_a_call_as_a_whole_and_says_when_to_come_back(scene: Scene) -> None:

@@ -15,29 +15,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 from msgspec import Raw
 
-from ade.accounts.users import UserChanges, change_user
+from ade import Status, Task
 from ade.approvals import delegations, submission
 from ade.approvals import service as approvals_service
 from ade.approvals.decisions import whole_gate
 from ade.approvals.digest import Preview, digest_at
 from ade.approvals.model import Decision, Delegation, GateState, Review, StartMode
-from ade.approvals.proof import ApprovalProof
 from ade.approvals.service import sweep_reviews
-from ade.approvals.votes import VoteRequest
 from ade.errors import AdeError
 from ade.failures import FailureKind, TaskError
-from ade.stores.ports import ClaimRequest, Stores, TaskQuery
 from ade.tasks import service as tasks_service
-from ade.tasks.decisions import settle
-from ade.tasks.enqueue import enqueue, uuid7
 from ade.tasks.handlers import Handler
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
 from ade.tasks.outcomes import Failed, Outcome, Succeeded, Withheld
-from ade.tasks.payloads import Payloads
 from ade.worker.approval_check import ApprovalChecker
 from ade.worker.run import Run
-from ade.worker.sweep import settle_due
 from tests.conformance.approval_judge import Judge
 from tests.conformance.approval_shop import (
     PERSONS,
@@ -52,6 +43,20 @@ from tests.conformance.approval_shop import (
 )
 from tests.conformance.backends import BACKENDS
 from tests.conformance.histories import StoreHistories, play
+from tests.domain import (
+    ApprovalProof,
+    ClaimRequest,
+    Payloads,
+    Stores,
+    TaskQuery,
+    UserChanges,
+    VoteRequest,
+    change_user,
+    enqueue,
+    settle,
+    settle_due,
+    uuid7,
+)
 
 REVIEWERS = ("bob", "bob2", "cy", "dee", "eve")
 ANYBODY = (*ROLES, "bot", "nobody")

@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from ade.agents.model import DESCRIPTION, EVENT_OF_STATUS, Agent, AgentStatus, AgentUse, registration
-from ade.events.model import Event
 from ade.stores.ports import AGENT
 from ade.stores.resource_ports import AgentStore
 from tests.conformance.scene import Scene
+from tests.domain import Event
 
 CODER, WRITER = "coder-1", "team/writer@host:2"
 LEASE_MS = 30_000

@@ -3,10 +3,9 @@
 import asyncio
 import itertools
 
-from ade.stores.ports import ClaimRequest
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Queue
+from ade import Status
 from tests.conformance.scene import LEASE_MS, NAMES, Scene, new_run_id
+from tests.domain import ClaimRequest, Queue
 
 
 async def test_a_claimed_task_runs_with_a_lease(scene: Scene) -> None:

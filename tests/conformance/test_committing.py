@@ -5,13 +5,13 @@ import asyncio
 import pytest
 from msgspec import structs
 
+from ade import Status, Task
 from ade.errors import StaleLease, StaleWrite
 from ade.failures import FailureKind
 from ade.tasks.changes import ChangePrecondition, change
 from ade.tasks.decisions import cancel, discard, lose_lease
-from ade.tasks.lifecycle import Status, Verb
-from ade.tasks.model import Task
 from tests.conformance.scene import Scene, raw
+from tests.domain import Verb
 
 
 async def test_what_was_decided_is_what_is_stored(scene: Scene) -> None:

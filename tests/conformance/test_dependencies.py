@@ -4,11 +4,10 @@ import asyncio
 
 import pytest
 
-from ade.stores.ports import WORK
+from ade import Status, Task
 from ade.tasks.decisions import cancel
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import AfterFailure, Task
 from tests.conformance.scene import Scene
+from tests.domain import WORK, AfterFailure
 
 
 async def broken(scene: Scene) -> dict[str, tuple[str, ...]]:

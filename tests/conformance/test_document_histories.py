@@ -10,10 +10,9 @@ from msgspec import Raw
 
 from ade.common.gcra import RateState, available, next_allowed_ms, possible, take
 from ade.errors import StaleWrite
-from ade.events.model import Event
-from ade.stores.resource_ports import Document, DocumentWrite
 from tests.conformance.backends import BACKENDS
 from tests.conformance.histories import StoreHistories, play
+from tests.domain import Document, DocumentWrite, Event
 
 Which = tuple[str, str]
 PLACES: list[Which] = [("user", "ada"), ("user", "bob"), ("session", "ada"), ("session", "s:2")]

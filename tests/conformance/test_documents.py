@@ -7,10 +7,8 @@ import pytest
 from msgspec import Raw, structs
 
 from ade.errors import StaleWrite
-from ade.events.model import Event
-from ade.stores.ports import RULES
-from ade.stores.resource_ports import Document, DocumentWrite
 from tests.conformance.scene import Scene
+from tests.domain import RULES, Document, DocumentWrite, Event
 
 USER, SESSION = "user", "session"
 

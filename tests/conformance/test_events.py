@@ -4,9 +4,8 @@ import asyncio
 
 from msgspec import structs
 
-from ade.events.model import Event
-from ade.tasks.model import Queue, Schedule
 from tests.conformance.scene import Scene
+from tests.domain import Event, Queue, Schedule
 
 
 async def read_all(scene: Scene, after: int = 0) -> list[Event]:

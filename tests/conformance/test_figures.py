@@ -14,8 +14,8 @@ from ade.events.metrics_collector import (
 )
 from ade.events.rollups import HOUR_MS, MINUTE_MS, OTHER, Rollup, TaskCounters, hour_of, minute_of
 from ade.settings.sections import FigureSettings
-from ade.stores.ports import Stores
 from tests.conformance.scene import Scene
+from tests.domain import Stores
 
 GROUP = ("default", "send")
 

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from ade.stores.ports import DONE, RULES, WORK
 from tests.changing_rules import subscribed
 from tests.conformance.scene import Scene
+from tests.domain import DONE, RULES, WORK
 
 
 async def test_a_hint_wakes_all_who_wait_for_its_topic(scene: Scene) -> None:

@@ -6,16 +6,14 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
+from ade import Status, Task
 from ade.errors import StaleLease
 from ade.failures import FailureKind
-from ade.tasks.changes import Change
 from ade.tasks.decisions import break_chain, cancel, discard, lose_lease, replay, settle
-from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status
-from ade.tasks.model import AfterFailure, Definition, Queue, Task
-from ade.tasks.outcomes import Released
 from tests.conformance.histories import StoreHistories, play
 from tests.conformance.model import Model
 from tests.conformance.scene import MIDDLE, Scene
+from tests.domain import CLAIMABLE, FINAL, AfterFailure, Change, Definition, Queue, Released
 
 pick = st.integers(min_value=0, max_value=1_000_000)  # one of those there are, whatever their number
 ends = st.sampled_from(["succeed", "fail", "fail for good", "throttle", "release"])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from msgspec import structs
 
+from ade import NewItem
 from ade.agents.conversations import rules as conversations_rules
 from ade.agents.conversations.inbox import (
     BlockedReason,
@@ -23,12 +24,11 @@ from ade.agents.conversations.inbox import (
     events_of,
     unused,
 )
-from ade.agents.conversations.model import InboxLimits, NewItem
-from ade.agents.conversations.rules import BatchClaimant
 from ade.errors import StaleLease, StaleWrite
 from tests.agents.conversations.test_memory_inbox_machine import items
 from tests.conformance.backends import BACKENDS
 from tests.conformance.histories import StoreHistories, play
+from tests.domain import BatchClaimant, InboxLimits
 
 INBOXES = ("conv:1", "conv:2", "ä/3")
 CODER, CRITIC = "agent:coder", "agent:critic"

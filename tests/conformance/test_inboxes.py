@@ -7,6 +7,7 @@ from functools import partial
 import msgspec
 import pytest
 
+from ade import ItemKind, NewItem
 from ade.agents.conversations import rules as conversations_rules
 from ade.agents.conversations.inbox import (
     BlockedReason,
@@ -17,12 +18,11 @@ from ade.agents.conversations.inbox import (
     Other,
     ReturnReason,
 )
-from ade.agents.conversations.model import InboxLimits, ItemKind, NewItem
-from ade.agents.conversations.rules import BatchClaimant
 from ade.errors import InvalidInbox, StaleLease, StaleWrite
 from ade.stores.ports import INBOX
 from tests.agents.conversations.items import barrier, message, notification
 from tests.conformance.scene import Scene
+from tests.domain import BatchClaimant, InboxLimits
 
 CODER, CRITIC = "agent:coder", "agent:critic"
 LEASE_MS = 30_000

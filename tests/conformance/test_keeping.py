@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from ade import Status
 from ade.errors import StoreCorrupt
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import OutputLine
 from tests.conformance.scene import Scene, raw
+from tests.domain import OutputLine
 
 
 async def test_a_duty_has_one_holder(scene: Scene) -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
+from ade import Status
 from ade.errors import StaleLease
-from ade.tasks.decisions import lose_lease
-from ade.tasks.lifecycle import Status
 from tests.conformance.scene import LEASE_MS, Scene
+from tests.domain import lose_lease
 
 
 async def test_a_lease_that_ran_out_is_up_for_a_decision(scene: Scene) -> None:

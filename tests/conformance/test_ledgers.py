@@ -5,9 +5,10 @@ import asyncio
 import pytest
 from msgspec import structs
 
+from ade import Task
 from ade.errors import StaleLease
-from ade.tasks.model import OutputLine, Schedule, Task
 from tests.conformance.scene import Scene, raw
+from tests.domain import OutputLine, Schedule
 
 MOST_LINES = 10_000
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ade.tasks.model import Task
+from ade import Task
 from tests.conformance.scene import Scene
 
 

@@ -16,12 +16,10 @@ from hypothesis.stateful import invariant, rule
 from ade.errors import AdeError
 from ade.locks import rules as locks_rules
 from ade.locks.deadlocks import DeadlockVictimChoice, QueueReorder
-from ade.locks.model import LockLimits, LockMode, LockRequest
-from ade.locks.requests import validate_request
 from ade.locks.rules import LockTable
-from ade.stores.resource_ports import LockQuery
 from tests.conformance.backends import BACKENDS
 from tests.conformance.histories import StoreHistories, play
+from tests.domain import LockLimits, LockMode, LockQuery, LockRequest, validate_request
 from tests.locks.memory import READ, WRITE, MemoryLocks
 
 Answer = TypeVar("Answer")

@@ -7,10 +7,9 @@ from msgspec import structs
 
 from ade.errors import LockLost, LockRateLimited, TooManyLocks, UpgradeDeadlock
 from ade.locks.deadlocks import DeadlockVictimChoice, QueueReorder
-from ade.locks.model import LockLimits, LockMode, LockRequest
-from ade.locks.requests import validate_request
 from ade.stores.resource_ports import LockQuery, LockStore, LockUpdates
 from tests.conformance.scene import Scene
+from tests.domain import LockLimits, LockMode, LockRequest, validate_request
 
 READ, WRITE = LockMode.SHARED, LockMode.EXCLUSIVE
 DB, REPO = "database:prod-db-01", "repo:app"

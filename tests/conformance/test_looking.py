@@ -2,12 +2,10 @@
 
 import pytest
 
-from ade.locks.model import read, write
-from ade.stores.ports import TaskQuery
+from ade import Status, read, write
 from ade.tasks.decisions import discard
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Queue
 from tests.conformance.scene import Scene
+from tests.domain import Queue, TaskQuery
 
 
 async def found(scene: Scene, **conditions: object) -> list[str]:

@@ -5,12 +5,11 @@ import asyncio
 import pytest
 from msgspec import structs
 
-from ade.stores.ports import ClaimRequest
+from ade import Status, Task
 from ade.tasks.decisions import edit, requeue, settle
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Queue, Task
 from ade.tasks.outcomes import Deferred
 from tests.conformance.scene import LEASE_MS, MIDDLE, NAMES, Scene, new_run_id
+from tests.domain import ClaimRequest, Queue
 
 GPU, BOTH = ("gpu",), ("gpu", "net")
 

@@ -1,11 +1,11 @@
 """What can still be done with a task: try again later, hand back, stop, play again."""
 
+from ade import Status
 from ade.errors import StaleWrite
 from ade.failures import FailureKind
 from ade.tasks.decisions import break_chain
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import AfterFailure
 from tests.conformance.scene import Scene, raw
+from tests.domain import AfterFailure
 
 
 async def test_a_failed_attempt_waits_longer_each_time(scene: Scene) -> None:

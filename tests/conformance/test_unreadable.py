@@ -2,10 +2,10 @@
 
 import pytest
 
-from ade.stores.ports import TaskQuery
-from ade.tasks.lifecycle import Status
+from ade import Status
 from tests.conformance.backends import CUT, DAMAGES, NOT_TEXT, UNKNOWN_WORD, Backend
 from tests.conformance.scene import Scene
+from tests.domain import TaskQuery
 
 
 @pytest.mark.parametrize("way", DAMAGES)

@@ -2,8 +2,8 @@
 
 from contextlib import suppress
 
+from ade import Denied
 from ade.approvals import service as approvals_service
-from ade.approvals.errors import Denied
 from ade.tasks import service as tasks_service
 from tests.approvals.scene import APPROVE, CHANGES, ONE, REJECT, Scene, scene
 

@@ -4,13 +4,10 @@ from contextlib import suppress
 
 from ade.accounts import sessions, tokens, users
 from ade.accounts.authentication import authenticate, log_foreign_access
-from ade.accounts.model import NotAuthenticated, User
 from ade.accounts.users import HashCost
 from ade.approvals import delegations
-from ade.approvals.model import Delegation
-from ade.composition.stores import open_stores
 from ade.server.credentials import Credentials
-from ade.stores.ports import Stores
+from tests.domain import Delegation, NotAuthenticated, Stores, User, open_stores
 
 _PASSWORD, _CHEAP = "correct horse battery staple", HashCost(n=2, r=1, p=1)
 

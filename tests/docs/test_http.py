@@ -9,15 +9,13 @@ import pytest
 from ade.locks.api import UpgradeLock
 from ade.server.endpoints import Router
 from ade.server.openapi import document
-from ade.server.registry import shape_of
-from ade.server.routes import ROUTE_OF, ROUTES
 from ade.server.routing import API
-from ade.server.wire_format import plan_of
 from ade.worker.api.requests import Claim
 from docs.generate import DOCS
 from docs.generators.comments import comments_of
 from docs.generators.http_examples import CURL
 from docs.generators.http_types import schemas, type_text
+from tests.domain import ROUTE_OF, ROUTES, plan_of, shape_of
 
 PAGE = (DOCS / "reference" / "http.md").read_text()
 LONGEST = 2_600  # lines that somebody may still look through

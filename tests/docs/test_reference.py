@@ -10,31 +10,20 @@ from typing import Any
 from msgspec import Raw, structs
 
 import ade
-from ade import testing
+from ade import ItemKind, NewItem, Status, Task, testing
 from ade.agents import registry
 from ade.agents.conversations import rules as conversations_rules
 from ade.agents.conversations.inbox import BlockedReason, ClearReason, InboxChange, ReturnReason, events_of, unused
-from ade.agents.conversations.model import InboxLimits, ItemKind, NewItem
-from ade.agents.conversations.rules import BatchClaimant
-from ade.agents.model import AgentStatus
 from ade.agents.protocols.base import UsageReported
 from ade.agents.runs import model as runs_model
-from ade.agents.runs.model import AgentProgress
 from ade.approvals import repository as approvals_repository
-from ade.approvals.rulebook_document import read_rulebook
-from ade.composition.stores import open_stores
-from ade.events.model import Event
 from ade.failures import FailureKind, TaskError
 from ade.locks import rules as locks_rules
-from ade.locks.model import LockMode
-from ade.locks.requests import validate_request
 from ade.settings import KNOWN, Settings, _rules, load, runtime
 from ade.settings.runtime import FEATURES, SETTINGS
 from ade.stores.sqlite.connection import sql
 from ade.tasks import admission, decisions, schedules
 from ade.tasks.api import queues
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Queue, Schedule, Task
 from ade.tasks.outcomes import Deferred, Failed, Released, Succeeded
 from ade.webhooks.model import TYPES
 from docs.generate import DOCS
@@ -49,6 +38,19 @@ from tests.architecture.repository import ROOT, SOURCE
 from tests.docs.approvals import of_approvals
 from tests.docs.people import of_people
 from tests.docs.webhooks import of_webhooks
+from tests.domain import (
+    AgentProgress,
+    AgentStatus,
+    BatchClaimant,
+    Event,
+    InboxLimits,
+    LockMode,
+    Queue,
+    Schedule,
+    open_stores,
+    read_rulebook,
+    validate_request,
+)
 from tests.locks.memory import MemoryLocks
 
 NOW = 1_900_000_000_000

@@ -1,11 +1,8 @@
 """What is told of webhooks."""
 
-from ade.composition.stores import open_stores
-from ade.tasks.payloads import Payloads
 from ade.webhooks import dispatch
 from ade.webhooks import service as webhooks_service
-from ade.webhooks.deliveries import DeliveryTaskArguments
-from ade.webhooks.dispatch import deliver
+from tests.domain import DeliveryTaskArguments, Payloads, deliver, open_stores
 from tests.webhooks.conftest import URL, Network
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from ade.events.model import MOMENTS, Event, with_moments
 from ade.events.sse import event_block
 from ade.server.wire_format import from_wire, is_moment, to_wire, write_time
-from ade.tasks.admission import LAST_MOMENT
 from ade.webhooks.deliveries import body_of
 from ade.webhooks.model import TYPES
 from docs.generators.events import EVENTS, FIELDS
+from tests.domain import LAST_MOMENT
 
 AT = st.integers(0, LAST_MOMENT)
 

@@ -2,16 +2,12 @@
 
 import pytest
 
-from ade.accounts.model import Role
 from ade.errors import InvalidFilter
 from ade.events import api as events_api
 from ade.events.api import ListEvents
-from ade.events.model import Event
-from ade.server.operations import RequestContext
-from ade.server.problems import RequestRefused
 from ade.tasks.api import create
-from ade.tasks.options import NewTask
 from ade.tasks.service import cancel
+from tests.domain import Event, NewTask, RequestContext, RequestRefused, Role
 from tests.server.operations import LOCAL, Operations
 
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from ade.errors import InvalidFilter
 from ade.events.filters import EVERYTHING, MOST_VALUES, EventFilter, compile_filter, parse_filter
-from ade.events.model import Event
 from tests.depth import examples
+from tests.domain import Event
 
 TASK = "01900000-0000-7000-8000-000000000001"
 OTHER = "01900000-0000-7000-8000-000000000002"

@@ -6,21 +6,15 @@ from typing import Any, cast
 import pytest
 from prometheus_client import parser
 
-from ade import VERSION
-from ade.accounts.model import User
-from ade.accounts.users import add_user
+from ade import VERSION, Status
 from ade.approvals import submission
-from ade.approvals.model import Review
 from ade.events.feed import events_after
 from ade.events.metrics import Metrics
 from ade.events.metrics_collector import MetricsCollector
-from ade.events.model import Event
 from ade.locks.model import LockItem, LockLimits, LockMode, LockRequest
 from ade.locks.rules import DEADLOCK
 from ade.settings.sections import FigureSettings
-from ade.stores.ports import Stores
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Worker
+from tests.domain import Event, Review, Stores, User, Worker, add_user
 from tests.tasks.queue_driver import QueueDriver
 
 Read = dict[tuple[str, frozenset[tuple[str, str]]], float]

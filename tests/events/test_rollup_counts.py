@@ -3,11 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.events.model import Event
+from ade import Status, Task
 from ade.events.rollups import OTHER, CounterDelta, EventCounter, Rollup, TaskCounters
 from ade.locks.rules import DEADLOCK
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
+from tests.domain import Event
 
 ENDS = ("task.succeeded", "task.failed", "task.cancelled", "task.retry_scheduled", "task.released", "task.stalled")
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from ade.errors import InvalidFilter
 from ade.events.feed_items import EventBatch, FeedEnd, FeedEntry, FeedHeartbeat, Gap, item_text
-from ade.events.model import Event
 from ade.events.sse import LARGEST_SEQ, block, comment, event_block, start_after
 from tests.depth import examples
+from tests.domain import Event
 from tests.events.browser import Browser
 
 

@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from ade.settings.sections import WorkerSettings
 from tests.agents.runs.fake_agent_app import app
+from tests.domain import WorkerSettings
 
 
 def main() -> None:

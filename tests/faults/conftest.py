@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ade.composition.stores import open_stores
+from tests.domain import open_stores
 from tests.faults.workers import Site
 
 

@@ -12,17 +12,11 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ade.composition.stores import open_stores
+from ade import Status, Task
 from ade.errors import NotConfirmed, StoreError
-from ade.events.model import Event
 from ade.failures import Backoff
 from ade.settings import Settings
-from ade.settings.sections import RedisSettings
-from ade.stores.ports import Stores
-from ade.tasks.enqueue import enqueue, uuid7
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
-from ade.tasks.payloads import Payloads
+from tests.domain import Event, Payloads, RedisSettings, Stores, enqueue, open_stores, uuid7
 from tests.faults.campaign.history import Story
 from tests.faults.workers import Site, WorkerProcess
 from tests.worker.harness import eventually

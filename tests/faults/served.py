@@ -6,12 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from ade.accounts.model import Role
-from ade.composition.stores import open_stores
 from ade.settings import Settings
-from ade.settings.sections import RedisSettings
-from ade.stores.ports import Stores
 from tests.accounts.issued_tokens import PLENTY, token_for
+from tests.domain import RedisSettings, Role, Stores, open_stores
 from tests.faults.programs import Program, Stage, stage
 from tests.servers.pool import POOL
 from tests.servers.ports import HOST, ReservedPort

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ade import Ade
-from ade.agents.conversations.model import ItemKind
+from ade import Ade, ItemKind, Status
 from ade.agents.runs.model import result_in
-from ade.tasks.lifecycle import Status
 from tests.agents.runs.fake_agent_app import app as house
 from tests.agents.runs.test_interrupted_runs import hanging, is_alive
 from tests.agents.runs.test_runs import transcripts_of

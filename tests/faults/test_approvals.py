@@ -11,22 +11,25 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from ade.accounts.model import User
-from ade.accounts.users import add_user
+from ade import Status, Task
 from ade.approvals import service as approvals_service
-from ade.approvals.model import Decision, Review
-from ade.approvals.proof import ApprovalProof
-from ade.approvals.rulebook import Rulebook
 from ade.approvals.submission import admitted, follow_up
-from ade.approvals.votes import VoteRequest
-from ade.events.model import FINAL_EVENTS
 from ade.failures import Backoff
-from ade.stores.ports import TaskQuery
-from ade.tasks.enqueue import enqueue, uuid7
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
-from ade.tasks.payloads import Payloads
 from tests.depth import sampled
+from tests.domain import (
+    FINAL_EVENTS,
+    ApprovalProof,
+    Decision,
+    Payloads,
+    Review,
+    Rulebook,
+    TaskQuery,
+    User,
+    VoteRequest,
+    add_user,
+    enqueue,
+    uuid7,
+)
 from tests.faults.workers import PATIENCE_S, ROOT, Site
 from tests.worker.harness import eventually
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ade.composition.stores import open_stores
 from ade.settings import Settings
-from ade.stores.ports import Stores
 from ade.stores.redis.scripts import script
+from tests.domain import Stores, open_stores
 from tests.faults.on_servers import VOLATILE, ServerSite, site_on, under_load
 from tests.faults.workers import until
 from tests.servers.plugin import binary_or_skip

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from msgspec import Raw, structs
 
-from ade.events.model import Event
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
+from ade import Status, Task
+from tests.domain import Event
 from tests.faults.campaign.app import GENEROUS
 from tests.faults.campaign.course import run
 from tests.faults.campaign.history import Story

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ade import Ade
-from ade.stores.resource_ports import LockQuery
+from tests.domain import LockQuery
 from tests.faults.deadlock_program import SETTINGS, Part
 from tests.faults.programs import Program, Stage, stage
 from tests.servers.pool import POOL

@@ -7,10 +7,10 @@ import pytest
 from msgspec import structs
 from redis.crc import key_slot
 
+from ade import Task
 from ade.errors import NotConfirmed
-from ade.settings.sections import RedisSettings
 from ade.stores.redis.scripts import script
-from ade.tasks.model import Task
+from tests.domain import RedisSettings
 from tests.faults.on_servers import ServerSite, site_on, under_load
 from tests.faults.workers import until
 from tests.servers.cluster import Cluster

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from ade.composition.stores import open_stores
 from ade.events.metrics import series
 from ade.events.metrics_collector import load_totals
 from ade.events.rollups import Rollup
 from ade.settings import Settings
-from ade.settings.sections import RedisSettings
-from ade.stores.ports import Stores
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
+from tests.domain import RedisSettings, Stores, open_stores
 from tests.faults.figures_program import PAGE
 from tests.faults.programs import stage
 from tests.servers.pool import POOL

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ade import Ade, Fence, Settings, StaleToken
-from ade.settings.sections import RedisSettings, StoreSettings
+from tests.domain import RedisSettings, StoreSettings
 from tests.servers.pool import POOL
 
 pytestmark = pytest.mark.faults

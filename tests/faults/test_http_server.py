@@ -12,14 +12,10 @@ from typing import Any
 
 import pytest
 
-from ade.accounts.model import Role
-from ade.client.client import connect
-from ade.common.http.pool import HttpClient
+from ade import Task, connect
 from ade.errors import ServerUnreachable
-from ade.events.model import Event
 from ade.server.problems import HttpFault
-from ade.stores.ports import Stores, TaskQuery
-from ade.tasks.model import Task
+from tests.domain import Event, HttpClient, Role, Stores, TaskQuery
 from tests.faults.served import Served, served_on
 from tests.faults.workers import until
 from tests.server.conftest import define

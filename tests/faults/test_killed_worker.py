@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ade import Ade, TaskHandle
-from ade.events.model import FINAL_EVENTS
+from tests.domain import FINAL_EVENTS
 from tests.faults.default_worker import build
 from tests.faults.programs import Program, Stage, stage
 from tests.faults.workers import until

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ade import Status
 from ade.errors import StoreCorrupt, StoreFull
-from ade.stores.redis.maintenance import RedisMaintenance
-from ade.tasks.lifecycle import Status
+from tests.domain import RedisMaintenance
 from tests.faults.on_servers import ServerSite, site_on, under_load
 from tests.faults.workers import until
 from tests.servers.binaries import Binary

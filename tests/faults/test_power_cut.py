@@ -15,13 +15,9 @@ from random import Random
 
 import pytest
 
-from ade.composition.stores import open_stores
-from ade.stores.ports import ClaimRequest
-from ade.tasks.admission import admit
-from ade.tasks.decisions import settle
-from ade.tasks.model import Task
-from ade.tasks.outcomes import Succeeded
+from ade import Task
 from tests.depth import IS_DEEP
+from tests.domain import ClaimRequest, Succeeded, admit, open_stores, settle
 from tests.faults.powercut.acknowledgement import Acknowledgement
 from tests.faults.powercut.cuts import Cutter, Fault, Report, choose_cuts, files_after
 from tests.faults.powercut.disk import as_the_program_left_it

@@ -13,16 +13,13 @@ import msgspec
 import pytest
 from msgspec import Struct
 
+from ade import ItemKind, NewItem
 from ade.agents.conversations import rules as conversations_rules
 from ade.agents.conversations.batch_lease import CachedInbox
-from ade.agents.conversations.durable_inbox import DurableInbox
 from ade.agents.conversations.inbox import Inbox, InboxChange, joined
-from ade.agents.conversations.model import InboxLimits, ItemKind, NewItem
 from ade.agents.conversations.scheduler import NAMESPACE
-from ade.composition.stores import open_stores
-from ade.stores.ports import Stores
-from ade.stores.resource_ports import LockQuery
 from tests.depth import IS_DEEP
+from tests.domain import DurableInbox, InboxLimits, LockQuery, Stores, open_stores
 from tests.faults.programs import Program, Stage, stage
 from tests.faults.pump_program import CONSUMER, ENDED, ENQUEUED, REMEMBERED, SETTINGS, Line, Part
 from tests.servers.pool import POOL

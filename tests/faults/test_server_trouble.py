@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ade.settings.sections import RedisSettings
-from ade.tasks.lifecycle import Status
+from ade import Status
+from tests.domain import RedisSettings
 from tests.faults.on_servers import ServerSite, site_on, under_load
 from tests.servers.binaries import Binary
 from tests.servers.plugin import binary_or_skip

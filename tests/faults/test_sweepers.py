@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from ade.composition.stores import open_stores
+from ade import Status
 from ade.failures import FailureKind
 from ade.settings import Settings
-from ade.stores.ports import ClaimRequest, Stores
-from ade.tasks.lifecycle import Status
-from ade.worker.sweep import settle_due
+from tests.domain import ClaimRequest, Stores, open_stores, settle_due
 from tests.faults.on_servers import VOLATILE, site_on
 from tests.faults.programs import stage
 from tests.servers.plugin import binary_or_skip

@@ -11,18 +11,13 @@ from pathlib import Path
 import pytest
 from standardwebhooks.webhooks import Webhook as Receiver
 
-from ade.composition.stores import open_stores
 from ade.settings import Settings
-from ade.settings.sections import RedisSettings
-from ade.stores.ports import Stores
-from ade.tasks.payloads import Payloads
 from ade.webhooks.deliveries import Delivery, DeliveryState
-from ade.webhooks.destinations import NetworkPolicy, networks_of
 from ade.webhooks.dispatch import list_deliveries, replay
-from ade.webhooks.model import Webhook
 from ade.webhooks.service import create, enable, find, list_webhooks, send_test
 from tests.common.http.servers import Server, Visit, answer, serving
 from tests.depth import sampled
+from tests.domain import NetworkPolicy, Payloads, RedisSettings, Stores, Webhook, networks_of, open_stores
 from tests.faults.programs import Program, Stage, stage
 from tests.servers.pool import POOL
 from tests.worker.harness import eventually

@@ -7,11 +7,10 @@ import time
 
 import pytest
 
-from ade.events.model import FINAL_EVENTS
+from ade import Status, Task
 from ade.failures import FailureKind
 from ade.tasks import service as tasks_service
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
+from tests.domain import FINAL_EVENTS
 from tests.faults.workers import Site, is_alive, until
 from tests.worker.harness import plain
 

@@ -13,11 +13,9 @@ import apsw
 import msgspec
 from msgspec import Raw
 
+from ade import Task
 from ade.failures import Backoff
-from ade.stores.ports import Stores
-from ade.tasks.enqueue import enqueue, uuid7
-from ade.tasks.model import Task
-from ade.tasks.payloads import Payloads
+from tests.domain import Payloads, Stores, enqueue, uuid7
 from tests.waiting import eventually, time_until
 
 PATIENCE_S = 90.0

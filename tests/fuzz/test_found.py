@@ -15,12 +15,11 @@ from ade.client.responses import read_record
 from ade.common.patterns import folded, text_pattern
 from ade.common.text import without_password
 from ade.errors import InvalidArguments, InvalidFilter, InvalidProfile, InvalidSchedule, InvalidUrl
-from ade.events.model import Event
 from ade.server.problems import ServerProblem, read_problem
 from ade.settings import SettingsError, load
-from ade.stores.redis.client.options import parse_url
 from ade.tasks.commands.options import parse_pairs
 from ade.tasks.cron import next_fire_ms
+from tests.domain import Event, parse_url
 
 DEEP = "[" * 100_000
 

@@ -7,11 +7,9 @@ from typing import Any, Protocol
 
 import apsw
 
-from ade.composition.stores import open_stores
 from ade.settings import Settings
-from ade.settings.sections import RedisSettings, StoreSettings
-from ade.stores.ports import Stores
 from ade.testing import TestClock
+from tests.domain import RedisSettings, Stores, StoreSettings, open_stores
 from tests.servers.pool import POOL
 from tests.servers.server import Server
 

@@ -7,14 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from ade.stores.ports import ClaimRequest, Stores, TaskQuery
-from ade.tasks.admission import admit
-from ade.tasks.decisions import settle
-from ade.tasks.enqueue import uuid7
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
-from ade.tasks.outcomes import Succeeded
+from ade import Status, Task
 from ade.testing import TestClock
+from tests.domain import ClaimRequest, Stores, Succeeded, TaskQuery, admit, settle, uuid7
 from tests.growth.counting import counted
 
 FEW, MANY = 300, 9_000  # tasks that are pending, and as many that are finished

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ade.locks.client import StoreLockClient
-from ade.locks.holder import LockHolder
-from ade.stores.ports import Stores
 from tests.conformance.backends import BACKENDS
+from tests.domain import LockHolder, StoreLockClient, Stores
 
 
 @pytest.fixture(params=["memory", "sqlite", "valkey", "cluster"])

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from ade.events.model import Event
 from ade.locks.model import LockLoad, LockMode, LockRequest, place_in_line
-from ade.locks.requests import validate_request
 from ade.locks.rules import LockTable
+from tests.domain import Event, validate_request
 
 Result = TypeVar("Result")
 READ, WRITE = LockMode.SHARED, LockMode.EXCLUSIVE

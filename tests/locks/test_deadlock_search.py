@@ -9,12 +9,17 @@ import pytest
 
 from ade.errors import DeadlockVictim, LockTimeout
 from ade.locks.client import LockWaiters
-from ade.locks.model import LockLimits, LockMode, LockRequest
-from ade.locks.requests import validate_request
-from ade.settings.sections import StoreSettings
-from ade.stores.resource_ports import LockQuery, LockStore
-from ade.stores.sqlite.store import open_sqlite
 from ade.testing import TestClock
+from tests.domain import (
+    LockLimits,
+    LockMode,
+    LockQuery,
+    LockRequest,
+    LockStore,
+    StoreSettings,
+    open_sqlite,
+    validate_request,
+)
 
 MANY = LockLimits(waiters_per_resource=100_000)
 

@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 
 from ade.locks.deadlocks import DeadlockVictimChoice, QueueReorder, Resolution, WaitGraph, is_against, resolution_of
-from ade.locks.model import LockMode, LockRequest
 from ade.locks.rules import abort_victim, acquire, let_pass, release, upgrade
+from tests.domain import LockMode, LockRequest
 from tests.locks.memory import READ, WRITE, MemoryLocks, wanting
 
 

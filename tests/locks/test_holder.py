@@ -10,13 +10,9 @@ from typing import Any
 import pytest
 
 from ade.errors import DeadlockVictim, LockLost, LockTimeout, StaleToken, StoreUnavailable, UpgradeDeadlock
-from ade.locks.client import StoreLockClient
 from ade.locks.holder import Fence, HeldLock, LockHolder
 from ade.locks.model import LockLimits, LockMode, LockRequest, LockSpec, lock_specs_of, read, write
-from ade.locks.requests import validate_request
-from ade.settings.runtime import set_value
-from ade.stores.ports import Stores
-from ade.stores.resource_ports import LockQuery, LockStore
+from tests.domain import LockQuery, LockStore, StoreLockClient, Stores, set_value, validate_request
 from tests.stalls import undisturbed
 from tests.waiting import eventually
 

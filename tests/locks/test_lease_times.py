@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 
 from ade.errors import InvalidLock
-from ade.locks.client import StoreLockClient
 from ade.locks.holder import HeldLock, LockHolder
-from ade.locks.model import LockMode, LockRequest
-from ade.locks.requests import validate_request
-from ade.settings.runtime import set_value
-from ade.stores.ports import RULES, Stores
-from ade.stores.resource_ports import Document
+from tests.domain import RULES, Document, LockMode, LockRequest, StoreLockClient, Stores, set_value, validate_request
 from tests.waiting import eventually
 
 DB = "database:main"

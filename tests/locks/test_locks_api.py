@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from ade.accounts.model import Role, User
 from ade.errors import AdeError, DeadlockVictim, InvalidLock, LockLost, LockTimeout, NotPermitted
 from ade.locks import api as locks_api
 from ade.locks.api import (
@@ -22,6 +21,7 @@ from ade.locks.api import (
 )
 from ade.locks.model import LockMode, LockState, read
 from ade.locks.views import RequestView
+from tests.domain import Role, User
 from tests.server.operations import LOCAL, Operations
 from tests.server.wire import received, sent
 

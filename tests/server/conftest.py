@@ -9,15 +9,11 @@ from typing import Any
 
 import pytest
 
-from ade.accounts.model import Role, User
-from ade.accounts.users import add_user
-from ade.app.ade import Ade
-from ade.common.http.pool import HttpClient
+from ade import Ade
 from ade.composition.server import serve_http
 from ade.settings import load
-from ade.stores.ports import Stores
-from ade.tasks.model import Definition, Worker
 from tests.accounts.issued_tokens import token_for
+from tests.domain import Definition, HttpClient, Role, Stores, User, Worker, add_user
 from tests.stores.urls import store_url
 
 PASSWORD = "correct horse battery staple"

@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ade.accounts.model import Caller, Role, User
-from ade.accounts.users import add_user
-from ade.app.ade import Ade
+from ade import Ade
 from ade.composition.app_store import services_of_app
 from ade.server.operations import RequestContext, Services
-from ade.server.routes import ROUTE_OF
 from ade.server.routing import PROGRAMS, check_access
 from ade.settings import load
-from ade.tasks.model import Definition, Worker
 from ade.testing import TestClock
+from tests.domain import ROUTE_OF, Caller, Definition, Role, User, Worker, add_user
 from tests.stores.urls import store_url
 
 

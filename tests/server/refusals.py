@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ade.server.problems import RequestRefused
+from tests.domain import RequestRefused
 
 
 def refused(call: Callable[[], object]) -> int | None:

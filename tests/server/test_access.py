@@ -2,10 +2,8 @@
 
 import pytest
 
-from ade.accounts.model import Role
-from ade.server.registry import shape_of
-from ade.server.routes import ROUTES
 from ade.server.routing import AuthLevel, Route, RouteAccess, access
+from tests.domain import ROUTES, Role, shape_of
 from tests.server.conftest import House
 
 _VALUES = {"task_id": "01a1e503-5dba-7f16-87d1-29e75c2bd002", "version": "1", "code": "unknown_task"}

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ade.accounts.model import Role
 from ade.logs import JsonFormatter, TextFormatter
 from ade.server.request import CLIENT_GONE
+from tests.domain import Role
 from tests.server.conftest import House, open_house
 from tests.server.test_streams import listening
 from tests.stalls import undisturbed

@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from ade.accounts.model import Role
 from ade.logs import JsonFormatter, TextFormatter
-from ade.server.registry import shape_of
-from ade.server.routes import ROUTES
-from ade.server.routing import AuthLevel, Route
+from tests.domain import ROUTES, AuthLevel, Role, Route, shape_of
 from tests.server.conftest import PASSWORD, House, open_house
 from tests.stores.urls import store_url
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ade.accounts.model import Role
 from ade.server.listener import LimitedConnection, listen, most_connections
 from ade.server.streams import StreamSlots
+from tests.domain import Role
 from tests.server.conftest import House, open_house
 from tests.stores.urls import store_url
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ade.accounts.model import Role
+from tests.domain import Role
 from tests.server.conftest import House, open_house
 from tests.stores.urls import store_url
 

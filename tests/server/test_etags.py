@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ade.server.etags import ANY, EntityTag, check_write, is_not_modified, read_tags, tag_of_content, tag_of_version
-from ade.server.problems import RequestRefused
 from tests.depth import examples
+from tests.domain import RequestRefused
 from tests.server.refusals import refused
 
 

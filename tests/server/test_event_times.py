@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import ade
-from ade.accounts.model import Role
-from ade.events.model import Event
+from tests.domain import Event, Role
 from tests.server.conftest import House
 from tests.server.test_streams import EVENTS, listening
 

@@ -1,11 +1,10 @@
 """Answers that explain something: a sentence for everybody, advice for who sits at a command line, and facts."""
 
 import ade
-from ade.accounts.model import Role
-from ade.client.client import Client
+from ade import Client
 from ade.client.store_transport import StoreTransport
 from ade.composition.app_store import services_of_app
-from ade.server.operations import RequestContext
+from tests.domain import RequestContext, Role
 from tests.server.conftest import House
 
 API = "/api/v1"

@@ -4,11 +4,8 @@ from typing import NamedTuple
 
 import pytest
 
-from ade.accounts.model import Permission, Role
 from ade.accounts.sessions import SignInConditions, open_session
-from ade.accounts.tokens import create_token
-from ade.server.routes import ROUTE_OF, ROUTES
-from ade.server.routing import AuthLevel
+from tests.domain import ROUTE_OF, ROUTES, AuthLevel, Permission, Role, create_token
 from tests.server.conftest import House
 
 API = "/api/v1"

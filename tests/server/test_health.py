@@ -9,8 +9,8 @@ from ade.errors import StoreUnavailable
 from ade.events.feed import events_after
 from ade.server.health import FindingsVerdict, health, readiness
 from ade.stores.ports import Stores, WorkerStore
-from ade.tasks.model import Queue, Worker
 from ade.worker.views import WorkersLiveness
+from tests.domain import Queue, Worker
 from tests.tasks.queue_driver import QueueDriver
 from tests.worker.harness import Replaced
 

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.accounts.model import Role
 from ade.server.listener import LimitedConnection
-from ade.server.problems import RequestRefused
 from ade.server.request import HttpRequest
 from ade.server.request_body import read_json
+from tests.domain import RequestRefused, Role
 from tests.server.conftest import House
 
 HOST = b"host: localhost\r\n"

@@ -18,7 +18,7 @@ from ade.server.idempotency import (
     stored_response,
     task_key,
 )
-from ade.server.problems import RequestRefused
+from tests.domain import RequestRefused
 
 NOW = 1_000_000
 RUNNING = StoredRequest(fingerprint="f", holder="h", begun_at=NOW, runs_until=NOW + RUNS_MS)

@@ -6,9 +6,8 @@ import pytest
 
 from ade.server.idempotency import MOST_BODY, RETENTION_MS, RUNS_MS, StoredResponse
 from ade.server.pipeline import KIND, BegunRequest, begin, finish, forget, renew
-from ade.server.problems import RequestRefused
-from ade.stores.ports import RULES, Stores
 from ade.testing import TestClock
+from tests.domain import RULES, RequestRefused, Stores
 from tests.stores.interleaved_writes import meanwhile
 
 CREATED = StoredResponse(status=201, headers={"Location": "/api/v1/tasks/1", "Set-Cookie": "no"}, body=b'{"id":"1"}')

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ade.accounts.model import Role
 from ade.server.pipeline import BodyBudget
-from ade.server.problems import RequestRefused
 from ade.server.request_body import USUAL
+from tests.domain import RequestRefused, Role
 from tests.server.conftest import House, open_house
 from tests.stores.urls import store_url
 

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ade.accounts.model import Permission, Role
 from ade.accounts.tokens import create_token, revoke_token
-from ade.accounts.users import UserChanges, change_user
 from ade.settings import SettingsError
+from tests.domain import Permission, Role, UserChanges, change_user
 from tests.server.conftest import PASSWORD, Answer, House, open_house
 from tests.stores.urls import store_url
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ade.accounts.model import Role
+from tests.domain import Role
 from tests.server.conftest import House
 
 APPROVALS = "/api/v1/approvals"

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ade.server.pagination import read_cursor, write_cursor
-from ade.server.problems import RequestRefused
 from tests.depth import examples
+from tests.domain import RequestRefused
 
 FEW = settings(max_examples=examples(50))
 positions = st.integers(-(2**63), 2**63 - 1) | st.text(st.characters(codec="utf-8"), max_size=200)

@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from ade.accounts.model import RATES, RateClass
 from ade.server.etags import Preference, read_prefer, read_wait
-from ade.server.problems import RequestRefused
 from ade.server.rate_limits import WEB_RATES, RateLimitRule, check_rate, limit_of, rate_headers
-from ade.server.routing import TrafficClass
 from tests.depth import examples
+from tests.domain import RequestRefused, TrafficClass
 
 
 @pytest.mark.parametrize(

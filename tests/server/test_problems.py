@@ -5,7 +5,6 @@ import json
 import pytest
 
 from ade import errors as ade_errors
-from ade.accounts.model import NotAuthenticated, TooManyRequests
 from ade.errors import AdeError
 from ade.server.problems import (
     FAULTS,
@@ -21,6 +20,7 @@ from ade.server.problems import (
     status_of,
 )
 from tests.architecture.test_errors import all_errors
+from tests.domain import NotAuthenticated, TooManyRequests
 
 
 def test_every_error_has_a_status_of_its_own() -> None:

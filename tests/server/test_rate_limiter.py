@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from ade.common.gcra import RateState, available, next_allowed_ms, possible, take
 from ade.errors import StoreUnavailable
 from ade.server.rate_limits import WEB_RATES, RateLimiter
-from ade.server.routing import TrafficClass
-from ade.stores.ports import Stores
 from ade.testing import TestClock
 from tests.conformance.backends import BACKENDS
 from tests.depth import examples
+from tests.domain import Stores, TrafficClass
 
 
 @pytest.fixture(params=BACKENDS)

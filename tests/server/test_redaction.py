@@ -4,10 +4,9 @@ import msgspec
 import pytest
 from msgspec import Raw, Struct, structs
 
-from ade.server.pagination import Page
+from ade import Task
 from ade.server.redaction import mark_private, redacted, redaction_plan_of
-from ade.server.wire_format import plan_of
-from ade.tasks.model import Task, Worker
+from tests.domain import Page, Worker, plan_of
 
 TASK = Task(id="t", name="greet", lease_until=7, waiting_on=3, args_digest="d", result=Raw(b"[1]"), created_at=5)
 WORKER = Worker(id="w", hostname="h", pid=1, started_at=2, version="0", heartbeat_until=9)

@@ -7,15 +7,14 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 from msgspec import NODEFAULT, Struct, structs
 
-from ade.accounts.model import Permission
 from ade.server.operations import RequestContext, Services
 from ade.server.pagination import RawContent
 from ade.server.redaction import private_fields_of, redaction_plan_of
 from ade.server.registry import OPERATIONS, Operation, operation, shape_of
 from ade.server.routes import MODULES, ROUTE_OF, ROUTES, in_order
-from ade.server.routing import AuthLevel, Route, TrafficClass
 from ade.server.wire_format import is_moment, plan_of
 from tests.architecture.repository import SOURCE
+from tests.domain import AuthLevel, Permission, Route, TrafficClass
 
 
 def _declares(module: ast.Module) -> bool:

@@ -4,8 +4,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from ade.accounts.model import Role
-from ade.tasks.decisions import lose_lease
+from tests.domain import Role, lose_lease
 from tests.server.conftest import Answer, House
 
 API = "/api/v1"

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.server.problems import RequestRefused
 from ade.server.request_body import (
     RequestLimits,
     check_headers,
@@ -20,6 +19,7 @@ from ade.server.request_body import (
     read_json,
 )
 from tests.depth import examples
+from tests.domain import RequestRefused
 from tests.fuzz.table import passes
 from tests.server.refusals import refused
 

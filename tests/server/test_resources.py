@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ade.accounts.model import Role
+from tests.domain import Role
 from tests.server.conftest import House
 
 REPO = "repo:app"

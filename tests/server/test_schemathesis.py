@@ -21,13 +21,11 @@ from schemathesis.core.failures import Failure
 from schemathesis.engine import events, from_schema
 from schemathesis.hooks import unregister
 
-from ade.accounts.model import Role
 from ade.accounts.sessions import SignInConditions, open_session
 from ade.accounts.tokens import list_tokens
 from ade.server.openapi import document
-from ade.server.routes import ROUTES
-from ade.server.routing import AuthLevel
 from tests.depth import IS_DEEP
+from tests.domain import ROUTES, AuthLevel, Role
 from tests.server.conftest import House, open_house
 from tests.stores.urls import store_url
 

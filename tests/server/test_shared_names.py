@@ -1,6 +1,6 @@
 """What accounts share, over real sockets: names, keys, parents and conversations are not one account's to spoil."""
 
-from ade.accounts.model import Role
+from tests.domain import Role
 from tests.server.conftest import House
 
 API = "/api/v1"

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ade.accounts.model import Role
-from ade.accounts.users import UserChanges, change_user
 from ade.composition.server import ENOUGH, allow_many_files
+from tests.domain import Role, UserChanges, change_user
 from tests.server.conftest import House, open_house
 from tests.server.test_streams import EVENTS, listening
 from tests.stores.urls import store_url

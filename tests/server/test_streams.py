@@ -9,16 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from ade import Task
 from ade.accounts.authentication import authenticate
-from ade.accounts.model import Role
-from ade.accounts.users import UserChanges, change_user
-from ade.common.http.pool import HttpClient
 from ade.composition.app_store import services_on_store
 from ade.server import streams
 from ade.server.rate_limits import RateLimiter
 from ade.server.request import ServerServices
-from ade.stores.ports import DONE, ClaimRequest
-from ade.tasks.model import OutputLine, Task
+from tests.domain import DONE, ClaimRequest, HttpClient, OutputLine, Role, UserChanges, change_user
 from tests.server.conftest import House, open_house
 from tests.stores.urls import store_url
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ade.accounts.model import Role
+from ade import Status
 from ade.errors import InvalidFilter, NotPermitted
 from ade.events import api as events_api
 from ade.events.api import StatsSeries
@@ -16,13 +16,10 @@ from ade.events.metrics_collector import MetricsCollector
 from ade.server import api as server_api
 from ade.server.api import GetHealth
 from ade.server.health import FindingsVerdict
-from ade.server.problems import RequestRefused
-from ade.server.wire_format import from_wire, plan_of, to_wire
 from ade.settings.sections import FigureSettings
 from ade.tasks.api import create
-from ade.tasks.lifecycle import Status
-from ade.tasks.options import NewTask
 from ade.tasks.overview import Overview
+from tests.domain import NewTask, RequestRefused, Role, from_wire, plan_of, to_wire
 from tests.server.operations import LOCAL, Operations
 
 

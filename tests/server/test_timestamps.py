@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ade.server.wire_format import read_time, write_time
-from ade.tasks.admission import LAST_MOMENT
 from tests.depth import examples
+from tests.domain import LAST_MOMENT
 
 FEW = settings(max_examples=examples(100))
 

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from ade.stores.ports import RULES
+from tests.domain import RULES
 from tests.server.conftest import Answer, House, open_house
 from tests.servers.pool import POOL
 from tests.servers.proxy import Proxy

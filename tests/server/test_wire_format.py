@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ade.server.pagination import Page
+from ade import Task
 from ade.server.wire_format import external, members_of, plan_of
-from ade.tasks.model import Task
+from tests.domain import Page
 
 TASK = Task(id="t1", name="pack", args=msgspec.Raw(b'{"item":"lamp"}'), created_at=1_000, lease_until=7)
 WRITTEN = "1970-01-01T00:00:01.000Z"

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from ade.server.wire_format import plan_of
+from tests.domain import plan_of
 
 R = TypeVar("R", bound=Struct)
 

@@ -7,9 +7,9 @@ from ade.server.addresses import check_bind
 from ade.server.idempotency import RETENTION_MS
 from ade.server.rate_limits import WEB_RATES, read_rates
 from ade.server.request_body import USUAL
-from ade.server.routing import TrafficClass
 from ade.settings import Settings, SettingsError, load
 from ade.settings.sections import HttpSettings
+from tests.domain import TrafficClass
 
 
 def refused(**fields: object) -> str:

@@ -8,10 +8,6 @@ import pytest
 
 from ade.approvals.errors import InvalidSetting, UnknownSetting
 from ade.approvals.risk import Thresholds
-from ade.locks.client import StoreLockClient
-from ade.locks.holder import LockHolder
-from ade.locks.model import LockMode, LockRequest
-from ade.locks.requests import validate_request
 from ade.settings.runtime import (
     FEATURES,
     IN_ORDER,
@@ -23,8 +19,8 @@ from ade.settings.runtime import (
     switch,
     unset,
 )
-from ade.stores.ports import Stores
 from tests.conformance.backends import BACKENDS
+from tests.domain import LockHolder, LockMode, LockRequest, StoreLockClient, Stores, validate_request
 
 
 @pytest.fixture(params=["memory", "sqlite", "valkey"])

@@ -3,14 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from ade.accounts.model import Role
 from ade.approvals.errors import InvalidSetting, UnknownSetting
 from ade.errors import NotPermitted, StaleWrite
-from ade.server.problems import RequestRefused
 from ade.settings import api as settings_api
 from ade.settings import runtime
 from ade.settings.api import ListFeatures, ListSettings, SetSetting, SettingOrigin, SwitchFeature
 from ade.settings.runtime import FEATURES, SETTINGS
+from tests.domain import RequestRefused, Role
 from tests.server.operations import LOCAL, Operations
 from tests.stores.interleaved_writes import meanwhile
 

@@ -3,9 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from ade.events.model import Event
-from ade.stores.ports import Stores
 from ade.stores.resource_ports import Document, DocumentStore, DocumentWrite
+from tests.domain import Event, Stores
 
 
 class _Meanwhile:

@@ -7,10 +7,8 @@ import sys
 from unittest.mock import patch
 
 from ade.approvals.repository import apply
-from ade.approvals.rulebook_document import read_rulebook
-from ade.settings.sections import StoreSettings
-from ade.stores.sqlite.store import open_sqlite
 from ade.stores.sqlite.wakeups import FileWakeups
+from tests.domain import StoreSettings, open_sqlite, read_rulebook
 
 
 async def main(path: str) -> None:

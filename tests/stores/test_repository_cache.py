@@ -10,15 +10,13 @@ from pathlib import Path
 import pytest
 
 from ade.approvals.repository import apply, load
-from ade.approvals.rulebook import Rulebook
-from ade.approvals.rulebook_document import read_rulebook
-from ade.stores.ports import RULES, Stores
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.stores.sqlite.wakeups import FileWakeups
 from ade.stores.wakeups import CachedDocument
 from tests.changing_rules import PROMISED_S, subscribed, takes_effect
 from tests.conformance.backends import BACKENDS
+from tests.domain import RULES, Rulebook, Stores, read_rulebook
 from tests.servers.pool import POOL
 from tests.servers.proxy import Proxy
 from tests.stores.redis.counting import QUICK

@@ -2,11 +2,10 @@
 
 from msgspec import Raw
 
+from ade import Status, Task
 from ade.failures import Backoff, FailureKind, TaskError
 from ade.tasks.changes import Change, change
-from ade.tasks.lifecycle import Status, Verb
-from ade.tasks.model import Task
-from ade.tasks.outcomes import Failed
+from tests.domain import Failed, Verb
 
 NOW = 1_760_000_000_000
 MIDDLE = 0.5  # the dice that add no jitter

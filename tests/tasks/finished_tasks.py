@@ -1,17 +1,12 @@
 """Tasks that were run by some worker of ADE's own, or approved by people."""
 
-from ade.accounts.model import Role
-from ade.approvals.model import Decision
+from ade import Task
 from ade.approvals.service import vote
 from ade.approvals.votes import VoteRequest, gate_for
 from ade.failures import FailureKind, TaskError
-from ade.server.operations import RequestContext
-from ade.stores.ports import ClaimRequest
 from ade.tasks.api import create
 from ade.tasks.decisions import fail_run
-from ade.tasks.model import Task
-from ade.tasks.options import NewTask
-from ade.tasks.outcomes import Failed
+from tests.domain import ClaimRequest, Decision, Failed, NewTask, RequestContext, Role
 from tests.server.operations import LOCAL, Operations
 
 

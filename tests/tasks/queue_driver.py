@@ -6,14 +6,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from ade import Task
 from ade.failures import FailureKind, TaskError
-from ade.stores.ports import ClaimRequest, Stores
-from ade.tasks.decisions import settle
-from ade.tasks.enqueue import enqueue, fresh_id
-from ade.tasks.model import Task
-from ade.tasks.outcomes import Failed, Succeeded
-from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
+from tests.domain import ClaimRequest, Failed, Payloads, Stores, Succeeded, enqueue, fresh_id, settle
 
 
 class QueueDriver:

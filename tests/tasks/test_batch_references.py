@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ade import Task
 from ade.errors import DependencyCycle, InvalidTask
-from ade.tasks.admission import admit
 from ade.tasks.api.requests import linked
-from ade.tasks.enqueue import uuid7
-from ade.tasks.model import Task
+from tests.domain import admit, uuid7
 
 NOW = 1_760_000_000_000
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ade.accounts.model import Role
+from ade import Status
 from ade.errors import IllegalTransition, InvalidFilter, InvalidTask, NotPermitted, UnknownTask
 from ade.tasks.api import create, dead_letters, tasks
 from ade.tasks.api.requests import (
@@ -17,8 +17,7 @@ from ade.tasks.api.requests import (
 )
 from ade.tasks.bulk import BulkPreview, BulkReport
 from ade.tasks.decisions import UnknownFingerprint
-from ade.tasks.lifecycle import Status
-from ade.tasks.options import NewTask
+from tests.domain import NewTask, Role
 from tests.server.operations import LOCAL, Operations
 from tests.tasks.finished_tasks import failed
 

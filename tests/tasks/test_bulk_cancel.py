@@ -1,9 +1,8 @@
 """Cancelling many tasks at once: the same as one by one, in few writes."""
 
-from ade.stores.ports import DONE, STOP, Stores, TaskQuery
+from ade import Status, Task
 from ade.tasks.bulk import cancel_many
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
+from tests.domain import DONE, STOP, Stores, TaskQuery
 from tests.tasks.queue_driver import QueueDriver
 
 

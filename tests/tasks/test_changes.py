@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from ade.errors import IllegalTransition
-from ade.events.model import Event
 from ade.tasks.changes import EVENT_OF, ChangePrecondition, change
 from ade.tasks.lifecycle import RULES, Status, Verb, verbs_from
+from tests.domain import Event
 from tests.tasks.factories import NOW, new_task, running_task
 
 LEGAL = [(status, verb, target) for status in Status for verb in verbs_from(status) for target in RULES[verb].targets]

@@ -5,22 +5,14 @@ import asyncio
 import pytest
 from msgspec import Raw
 
-from ade.accounts.model import Role
+from ade import Status, Task
 from ade.errors import IllegalTransition, InvalidTask, ResultExpired, UnknownName, UnknownTask
-from ade.events.model import Event
 from ade.server.etags import tag_of_version
-from ade.server.operations import RequestContext
-from ade.server.pagination import Page
-from ade.server.problems import RequestRefused
 from ade.server.request_types import Nothing
-from ade.stores.ports import ClaimRequest
 from ade.tasks.api import create, tasks
 from ade.tasks.api.requests import Cancel, EditTask, ListLines, ListNames, RetryTask
 from ade.tasks.decisions import succeed
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import OutputLine, Task
-from ade.tasks.options import NewTask
-from ade.tasks.outcomes import Succeeded
+from tests.domain import ClaimRequest, Event, NewTask, OutputLine, Page, RequestContext, RequestRefused, Role, Succeeded
 from tests.server.operations import LOCAL, Operations
 from tests.tasks.finished_tasks import approved, failed
 

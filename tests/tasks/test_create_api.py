@@ -2,16 +2,15 @@
 
 import pytest
 
-from ade.accounts.model import Role
+from ade import Task
 from ade.errors import IdempotencyConflict, InvalidTask
 from ade.server.idempotency import own_task_key
-from ade.server.operations import RequestContext
 from ade.tasks.api import create, tasks
 from ade.tasks.api.requests import ListTasks
-from ade.tasks.model import Task
 from ade.tasks.options import BatchTask, NewDefinition, NewTask, NewTasks
 from ade.worker.api import runs, workers
 from ade.worker.api.requests import Claim, CompleteRun, RegisterWorker
+from tests.domain import RequestContext, Role
 from tests.server.operations import LOCAL, Operations
 
 ABSENT = "019a0000-0000-7000-8000-000000000000"

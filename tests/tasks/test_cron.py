@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ade.errors import AdeError, InvalidSchedule
 from ade.tasks.cron import fired, firing_key, next_fire_ms, plan
-from ade.tasks.model import Schedule
+from tests.domain import Schedule
 from tests.tasks.factories import NOW, TASK_ID
 
 BERLIN = "Europe/Berlin"

@@ -2,10 +2,10 @@
 
 import pytest
 
+from ade import Status
 from ade.errors import InvalidTask
-from ade.stores.ports import Stores, TaskQuery
 from ade.tasks import dead_letters
-from ade.tasks.lifecycle import Status
+from tests.domain import Stores, TaskQuery
 from tests.tasks.queue_driver import QueueDriver
 
 

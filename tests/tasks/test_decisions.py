@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
+from ade import Status
 from ade.errors import IllegalTransition, InvalidTask
 from ade.failures import FailureKind
 from ade.tasks import admission, decisions
-from ade.tasks.changes import ChangePrecondition
-from ade.tasks.lifecycle import FINAL, Status, Verb
-from ade.tasks.model import AfterFailure
+from tests.domain import FINAL, AfterFailure, ChangePrecondition, Verb
 from tests.tasks.factories import NOW, TASK_ID, failed_task, new_task, raw, running_task
 
 ALIVE = sorted(set(Status) - FINAL)

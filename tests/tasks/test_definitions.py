@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from ade.stores.ports import Stores
 from ade.tasks.definitions import DefinitionCache
-from ade.tasks.model import Definition, Worker
+from tests.domain import Definition, Stores, Worker
 
 
 class Hands:

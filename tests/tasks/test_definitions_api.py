@@ -5,17 +5,15 @@ from typing import Any
 
 import pytest
 
-from ade.accounts.model import Role, User
 from ade.errors import InvalidTask, NotPermitted, UnknownName
 from ade.tasks.admission import is_own_step
 from ade.tasks.api import tasks
 from ade.tasks.api.create import create_task
 from ade.tasks.api.requests import ListNames
 from ade.tasks.identifiers import DELIVER, NOTIFY
-from ade.tasks.model import Definition
-from ade.tasks.options import NewDefinition, NewTask
 from ade.worker.api import workers
 from ade.worker.api.requests import RegisterWorker
+from tests.domain import Definition, NewDefinition, NewTask, Role, User
 from tests.server.operations import LOCAL, Operations
 
 OWN_STEPS = ["greet:preview", "greet:rollback", NOTIFY, DELIVER]

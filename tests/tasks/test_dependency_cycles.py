@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ade import Task
 from ade.errors import DependencyCycle
 from ade.tasks.admission import check_no_cycle
-from ade.tasks.model import Task
 from tests.fuzz.table import passes
 from tests.tasks.factories import new_task
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from msgspec import Raw, structs
 
-from ade.composition.stores import open_stores
+from ade import Status, Task
 from ade.errors import (
     DependencyCycle,
     DiskFull,
@@ -22,13 +22,18 @@ from ade.errors import (
     UnknownDependency,
 )
 from ade.failures import Backoff
-from ade.settings.sections import StoreSettings, TaskSettings
 from ade.stores.ports import WORK, Stores, TaskQuery, TaskStore
-from ade.stores.sqlite.store import open_sqlite
 from ade.tasks.enqueue import Invocation, TaskPlan, enqueue, make_tasks, template_of, uuid7
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import AfterFailure, Definition, Queue, Task
-from ade.tasks.payloads import Payloads
+from tests.domain import (
+    AfterFailure,
+    Definition,
+    Payloads,
+    Queue,
+    StoreSettings,
+    TaskSettings,
+    open_sqlite,
+    open_stores,
+)
 from tests.tasks.queue_driver import QueueDriver
 
 LARGE = "x" * 500

@@ -4,19 +4,15 @@ from typing import Any
 
 import pytest
 
+from ade import Status
 from ade.agents import registry
-from ade.agents.model import AgentStatus
 from ade.errors import UnknownTask
 from ade.failures import FailureKind, TaskError
-from ade.stores.ports import Stores
 from ade.tasks import service as tasks_service
-from ade.tasks.decisions import settle
 from ade.tasks.explain import explain
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import AfterFailure, Definition, Queue, Worker
-from ade.tasks.outcomes import Failed
 from ade.tasks.reasons import span
 from ade.tasks.service import settle_broken
+from tests.domain import AfterFailure, AgentStatus, Definition, Failed, Queue, Stores, Worker, settle
 from tests.tasks.queue_driver import QueueDriver
 
 LEASE_MS = 30_000

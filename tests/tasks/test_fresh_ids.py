@@ -2,8 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from ade.tasks.enqueue import fresh_id
-from ade.tasks.identifiers import is_task_id
+from tests.domain import fresh_id, is_task_id
 
 
 def test_threads_never_get_the_same_id() -> None:

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.tasks.admission import LAST_MOMENT
-from ade.tasks.enqueue import uuid7
-from ade.tasks.identifiers import is_task_id
+from tests.domain import LAST_MOMENT, is_task_id, uuid7
 
 moments = st.integers(0, LAST_MOMENT)
 entropies = st.binary(min_size=10, max_size=10)

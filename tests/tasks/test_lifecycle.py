@@ -8,9 +8,9 @@ from itertools import product
 import pytest
 
 from ade.errors import IllegalTransition
-from ade.events.model import FINAL_EVENTS
 from ade.tasks.changes import EVENT_OF
 from ade.tasks.lifecycle import BIRTHS, CLAIMABLE, FINAL, RULES, Status, Verb, step, verbs_from
+from tests.domain import FINAL_EVENTS
 
 ALLOWED = {
     Status.DRAFT: "edit submit review reject reopen cancel",

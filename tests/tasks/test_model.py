@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from ade import Status, Task
 from ade.failures import FailureKind
-from ade.tasks.lifecycle import FINAL, Status
-from ade.tasks.model import Schedule, Task
+from tests.domain import FINAL, Schedule
 from tests.tasks.factories import NOW, TASK_ID, failed_task, failure, new_task, raw, running_task
 
 

@@ -12,10 +12,8 @@ from msgspec import structs
 
 from ade import Backoff, read, write
 from ade.approvals.commands.drafts import new as draft_new
-from ade.settings.sections import TaskSettings
 from ade.tasks.commands.enqueue import enqueue
 from ade.tasks.enqueue import make_plan, template_of
-from ade.tasks.model import Definition
 from ade.tasks.options import (
     DEFINITION_OPTIONS,
     JSON_OPTIONS,
@@ -29,6 +27,7 @@ from ade.tasks.options import (
     new_definition_of,
     new_task_of,
 )
+from tests.domain import Definition, TaskSettings
 
 SOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 LATER = SOON + timedelta(hours=1)

@@ -2,12 +2,11 @@
 
 import pytest
 
-from ade.stores.ports import Stores
+from ade import Status
 from ade.tasks import overview as tasks_overview
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Queue, Worker
 from ade.tasks.overview import overview, throughput
 from ade.worker.views import WorkersLiveness, view_workers
+from tests.domain import Queue, Stores, Worker
 from tests.tasks.queue_driver import QueueDriver
 
 

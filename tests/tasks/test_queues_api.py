@@ -2,13 +2,12 @@
 
 import pytest
 
-from ade.accounts.model import Role
+from ade import Status
 from ade.errors import InvalidTask, NotPermitted, QueueFull, UnknownQueue
 from ade.tasks.api import queues
 from ade.tasks.api.create import create_task
 from ade.tasks.api.queues import LimitQueue, ListQueues, PauseQueue
-from ade.tasks.lifecycle import Status
-from ade.tasks.options import NewTask
+from tests.domain import NewTask, Role
 from tests.server.operations import LOCAL, Operations
 from tests.server.wire import received
 

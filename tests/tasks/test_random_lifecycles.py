@@ -9,15 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from ade import Task
 from ade.errors import IllegalTransition
-from ade.events.model import FINAL_EVENTS
 from ade.failures import MAX_THROTTLES, FailureKind
 from ade.tasks import admission, decisions
 from ade.tasks.changes import EVENT_OF, Change, change
 from ade.tasks.lifecycle import CLAIMABLE, FINAL, RULES, Status, Verb, verbs_from
-from ade.tasks.model import AfterFailure, Task
-from ade.tasks.outcomes import Released, Succeeded
 from tests.depth import examples
+from tests.domain import FINAL_EVENTS, AfterFailure, Released, Succeeded
 from tests.tasks.factories import NOW, claim, failure, new_task, raw
 
 REPAIRS = {Verb.REPLAY, Verb.DISCARD}

@@ -5,13 +5,11 @@ import asyncio
 import pytest
 from msgspec import Raw, structs
 
+from ade import Task
 from ade.errors import InvalidSchedule, UnknownSchedule
-from ade.settings.sections import TaskSettings
-from ade.stores.ports import Stores
 from ade.tasks import schedules
-from ade.tasks.model import Definition, Queue, Schedule, Task, Worker
-from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
+from tests.domain import Definition, Payloads, Queue, Schedule, Stores, TaskSettings, Worker
 
 NIGHTLY = Schedule(name="nightly", cron="0 3 * * *", timezone="Europe/Berlin", task_name="report", queue="night")
 HOUR = 3600

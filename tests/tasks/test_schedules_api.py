@@ -17,10 +17,10 @@ from ade.errors import (
     UnknownSchedule,
 )
 from ade.server.etags import tag_of_version
-from ade.server.problems import RequestRefused
 from ade.tasks import schedules
 from ade.tasks.api import queues
 from ade.tasks.api.requests import ListSchedules, PutSchedule
+from tests.domain import RequestRefused
 from tests.server.operations import LOCAL, Operations
 from tests.server.wire import received
 

@@ -3,15 +3,12 @@
 import pytest
 from msgspec import Raw
 
+from ade import Status, Task
 from ade.errors import IllegalTransition, InvalidTask, StaleLease, StaleWrite, UnknownTask
-from ade.stores.ports import DONE, STOP, Stores
 from ade.tasks import service as tasks_service
-from ade.tasks.changes import Change
 from ade.tasks.decisions import cancel as decide_to_cancel
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import AfterFailure, Task
-from ade.tasks.payloads import Payloads
 from ade.tasks.service import decide
+from tests.domain import DONE, STOP, AfterFailure, Change, Payloads, Stores
 from tests.tasks.queue_driver import QueueDriver
 
 

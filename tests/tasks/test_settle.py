@@ -4,14 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ade import Status, Task
 from ade.errors import IllegalTransition
 from ade.failures import FAILURES, MAX_THROTTLES, Backoff, FailureKind
-from ade.tasks.admission import LAST_MOMENT
-from ade.tasks.changes import Change, ChangePrecondition
 from ade.tasks.decisions import run_timeout_ms, settle
-from ade.tasks.lifecycle import Status, Verb
-from ade.tasks.model import Task
 from ade.tasks.outcomes import Failed, Outcome, Released, Succeeded
+from tests.domain import LAST_MOMENT, Change, ChangePrecondition, Verb
 from tests.tasks.factories import MIDDLE, NOW, failure, raw, running_task
 
 # What the failure table promises, written down a second time.

@@ -4,12 +4,12 @@ from typing import Literal
 
 import pytest
 
-from ade.accounts.model import Role
+from ade import Status
 from ade.errors import DependencyCycle, InvalidTask, UnknownDependency, UnknownName, UnknownTask
 from ade.tasks.api import create, tasks
 from ade.tasks.api.requests import Cancel, GetTask, ListTasks
-from ade.tasks.lifecycle import Status
 from ade.tasks.options import BatchTask, NewTask, NewTasks
+from tests.domain import Role
 from tests.server.operations import LOCAL, Operations
 
 

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from ade import Status, Task
 from ade.errors import StoreUnavailable, UnknownTask, WaitTimeout
-from ade.stores.ports import Stores
 from ade.tasks import service as tasks_service
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
 from ade.tasks.service import CompletionWatcher
+from tests.domain import Stores
 from tests.tasks.queue_driver import QueueDriver
 
 

@@ -4,15 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from ade.stores.ports import Stores, TaskQuery
-from ade.tasks.enqueue import enqueue, fresh_id
-from ade.tasks.model import Task
-from ade.tasks.payloads import Payloads
-from ade.webhooks.deliveries import DeliveryResponse
-from ade.webhooks.destinations import NetworkPolicy
+from ade import Task
 from ade.webhooks.dispatch import WebhookMessage
-from ade.webhooks.model import Webhook
 from ade.webhooks.service import create
+from tests.domain import DeliveryResponse, NetworkPolicy, Payloads, Stores, TaskQuery, Webhook, enqueue, fresh_id
 
 URL = "https://hooks.example.org/s3cret-path"
 OK, BROKEN, GONE = (

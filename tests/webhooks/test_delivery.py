@@ -5,11 +5,8 @@ import json
 import msgspec
 import pytest
 
+from ade import Retry, Task, Unrecoverable
 from ade.errors import InvalidWebhook, UnknownWebhook
-from ade.stores.ports import Stores
-from ade.tasks.model import Task
-from ade.tasks.outcomes import Retry, Unrecoverable
-from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
 from ade.webhooks.deliveries import (
     ATTEMPTS,
@@ -21,11 +18,10 @@ from ade.webhooks.deliveries import (
     DeliveryStep,
     DeliveryTaskArguments,
 )
-from ade.webhooks.destinations import NetworkPolicy, networks_of
 from ade.webhooks.dispatch import clear_old, deliver, find_delivery, follow, list_deliveries, replay, settle
-from ade.webhooks.model import Webhook
 from ade.webhooks.service import WebhookChanges, change, deliveries_of, disable, find, remove, rotate
 from ade.webhooks.signatures import verify
+from tests.domain import NetworkPolicy, Payloads, Stores, Webhook, networks_of
 from tests.stores.interleaved_writes import meanwhile
 from tests.webhooks.conftest import BROKEN, GONE, OK, Network, happen, orders, told
 

@@ -7,10 +7,9 @@ import pytest
 from ade.errors import InvalidWebhook, StoreUnavailable
 from ade.stores.ports import ClaimRequest, EventLog, Stores
 from ade.tasks.identifiers import CURSOR
-from ade.tasks.payloads import Payloads
 from ade.webhooks.dispatch import follow
-from ade.webhooks.model import Webhook
 from ade.webhooks.service import WebhookChanges, change, create, disable, enable, send_test
+from tests.domain import Payloads, Webhook
 from tests.webhooks.conftest import URL, happen, orders
 
 

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ade.errors import InvalidWebhook
-from ade.events.model import Event
 from ade.webhooks.deliveries import FACTS, LARGEST_BODY, body_of
 from ade.webhooks.model import check_patterns, matches
 from tests.depth import examples
+from tests.domain import Event
 
 TASK = "01900000-0000-7000-8000-000000000001"
 VALUES = st.recursive(

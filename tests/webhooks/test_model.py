@@ -5,9 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ade.errors import InvalidWebhook
-from ade.events.model import Event
-from ade.tasks.admission import admit
-from ade.tasks.enqueue import uuid7
 from ade.tasks.identifiers import DELIVER, is_own, is_task_id
 from ade.webhooks.deliveries import (
     LONGEST_EXCERPT,
@@ -28,6 +25,7 @@ from ade.webhooks.deliveries import (
 from ade.webhooks.model import LONGEST_OVERLAP_MS, Secret, Webhook, check_webhook, disabled, enabled, rotated
 from ade.webhooks.signatures import secret_of
 from tests.depth import examples
+from tests.domain import Event, admit, uuid7
 
 NOW = 1_760_000_000_000
 FIRST, SECOND, THIRD, FOURTH = (secret_of(bytes([number]) * 32) for number in range(4))

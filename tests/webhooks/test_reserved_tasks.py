@@ -2,11 +2,11 @@
 
 import pytest
 
+from ade import Task
 from ade.accounts.model import SYSTEM
 from ade.errors import InvalidTask
 from ade.tasks.admission import check_task
-from ade.tasks.identifiers import DELIVER
-from ade.tasks.model import Task
+from tests.domain import DELIVER
 
 ID = "01900000-0000-7000-8000-000000000001"
 

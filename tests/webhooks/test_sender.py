@@ -14,13 +14,13 @@ import pytest
 from standardwebhooks.webhooks import Webhook as Receiver
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from ade.composition.stores import open_stores
 from ade.webhooks.deliveries import READ_BYTES, DeliveryResponse, DeliveryStep, DeliveryTaskArguments
 from ade.webhooks.destinations import PUBLIC, REFUSED, NetworkPolicy, WebhookUrl, check_url, networks_of
 from ade.webhooks.dispatch import WebhookMessage, WebhookSender, deliver
 from ade.webhooks.sender import HEAD_BYTES, DnsResolver, HttpSender
 from ade.webhooks.service import create, rotate
 from tests.common.http.servers import Server, Visit, answer, serving
+from tests.domain import open_stores
 from tests.servers.certificates import MISSING_OPENSSL, make_certificate, openssl
 
 HOME = NetworkPolicy(allow_http=True, allowed=networks_of(["127.0.0.0/8"]))

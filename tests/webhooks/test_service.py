@@ -3,10 +3,8 @@
 import pytest
 
 from ade.errors import InvalidWebhook, StaleWrite, UnknownWebhook
-from ade.stores.ports import Stores
 from ade.testing import TestClock
 from ade.webhooks.deliveries import WebhookHealth
-from ade.webhooks.destinations import NetworkPolicy, networks_of
 from ade.webhooks.model import MOST_WEBHOOKS, Webhook
 from ade.webhooks.service import (
     HEALTH,
@@ -21,6 +19,7 @@ from ade.webhooks.service import (
     rotate,
 )
 from ade.webhooks.signatures import SECRET_PREFIX, key_of, secret_of
+from tests.domain import NetworkPolicy, Stores, networks_of
 from tests.stores.interleaved_writes import meanwhile
 from tests.webhooks.conftest import URL, told
 

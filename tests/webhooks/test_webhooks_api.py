@@ -4,14 +4,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ade.accounts.model import Role
+from ade import Status
 from ade.errors import InvalidWebhook, NotPermitted, StaleWrite, UnknownWebhook
-from ade.server.problems import RequestRefused
 from ade.server.request_types import Nothing
-from ade.server.wire_format import to_wire
-from ade.stores.ports import TaskQuery
-from ade.tasks.identifiers import DELIVER
-from ade.tasks.lifecycle import Status
 from ade.webhooks import api as webhooks_api
 from ade.webhooks import service as webhooks_service
 from ade.webhooks.api import ChangeWebhook, ListDeliveries, ListWebhooks, NewWebhook, RotateSecret
@@ -19,6 +14,7 @@ from ade.webhooks.deliveries import DeliveryResponse, DeliveryState, DeliveryTas
 from ade.webhooks.dispatch import deliver, follow
 from ade.webhooks.signatures import key_of
 from ade.webhooks.views import WebhookWithSecret
+from tests.domain import DELIVER, RequestRefused, Role, TaskQuery, to_wire
 from tests.server.operations import LOCAL, Operations
 from tests.stores.interleaved_writes import meanwhile
 from tests.webhooks.conftest import BROKEN, Network

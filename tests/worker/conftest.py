@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ade.composition.stores import open_stores
-from ade.stores.ports import Stores
 from tests.conformance.backends import BACKENDS, sound
+from tests.domain import Stores, open_stores
 from tests.worker.harness import Workshop
 
 

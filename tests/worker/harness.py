@@ -11,20 +11,19 @@ from typing import Any, cast
 import msgspec
 from msgspec import Raw, structs
 
+from ade import Task
 from ade.failures import Backoff
 from ade.settings import Settings
 from ade.settings.sections import SweepSettings
 from ade.stores.ports import Stores, TaskStore
 from ade.tasks.arguments import Signature
-from ade.tasks.enqueue import enqueue, uuid7
 from ade.tasks.handlers import Handler, HandlerMode, Registry
-from ade.tasks.model import Definition, Task
-from ade.tasks.payloads import Payloads
 from ade.tasks.service import CompletionWatcher
 from ade.worker.backend import WorkerOptions
 from ade.worker.instrumentation import WorkerProbe
 from ade.worker.supervisor import Handover
 from ade.worker.worker import WorkerService
+from tests.domain import Definition, Payloads, enqueue, uuid7
 from tests.waiting import PATIENCE_S, eventually
 
 __all__ = ["PATIENCE_S", "eventually"]

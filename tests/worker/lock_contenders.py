@@ -1,8 +1,6 @@
 """Somebody beside the workers."""
 
-from ade.locks.model import LockLimits, LockRequest, LockSpec
-from ade.locks.requests import validate_request
-from ade.stores.ports import Stores
+from tests.domain import LockLimits, LockRequest, LockSpec, Stores, validate_request
 
 
 class Outsider:

@@ -9,9 +9,8 @@ import time
 from dataclasses import dataclass
 from types import FrameType
 
+from ade import SyncContext, Unrecoverable
 from ade.errors import RunOver
-from ade.tasks.outcomes import Unrecoverable
-from ade.worker.context import SyncContext
 
 
 @dataclass

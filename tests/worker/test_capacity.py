@@ -8,18 +8,15 @@ from typing import Any
 
 import pytest
 
+from ade import Status, Task
 from ade.agents import registry
-from ade.agents.model import Agent, AgentStatus
-from ade.composition.stores import open_stores
 from ade.errors import InvalidAgent, StoreUnavailable
-from ade.stores.ports import ClaimRequest, Stores
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
 from ade.tasks.service import cancel
 from ade.testing import TestClock
 from ade.worker.backend import WorkerOptions
 from ade.worker.capacity import AgentCapacity
 from ade.worker.worker import WorkerService
+from tests.domain import Agent, AgentStatus, ClaimRequest, Stores, open_stores
 from tests.worker.harness import Gate, Replaced, Workshop, eventually, soon
 
 CODER = "coder-1"

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from ade import Context, Status, SyncContext
 from ade.errors import EffectInProgress, EffectUnknown, InvalidResult, InvalidTask
 from ade.failures import FailureKind
-from ade.tasks.handlers import HandlerMode
-from ade.tasks.lifecycle import Status
 from ade.tasks.model import Effect, Task
-from ade.worker.context import Context, SyncContext
 from ade.worker.messages import BeginEffect, EffectState, FinishEffect, ForgetEffect, Request, RunInfo
+from tests.domain import HandlerMode
 from tests.worker.harness import Gate, Workshop, plain, soon
 
 

@@ -8,14 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from ade import Context, RateLimited, Status, SyncContext, write
 from ade.errors import RunOver
-from ade.locks.model import LockSpec, write
-from ade.stores.resource_ports import LockQuery, LockStore
-from ade.tasks.handlers import HandlerMode
-from ade.tasks.lifecycle import Status
-from ade.tasks.outcomes import RateLimited
 from ade.tasks.service import cancel
-from ade.worker.context import Context, SyncContext
+from tests.domain import HandlerMode, LockQuery, LockSpec, LockStore
 from tests.worker import process_tasks
 from tests.worker.harness import Gate, Replaced, Workshop, eventually, plain, soon
 from tests.worker.lock_contenders import Outsider

@@ -2,10 +2,9 @@
 
 import asyncio
 
+from ade import Context, Status
 from ade.errors import StaleWrite, StoreCorrupt
-from ade.tasks.changes import Change
-from ade.tasks.lifecycle import Status, Verb
-from ade.worker.context import Context
+from tests.domain import Change, Verb
 from tests.worker.harness import Workshop, soon
 
 

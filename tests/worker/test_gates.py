@@ -8,16 +8,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from ade.accounts.model import User
-from ade.accounts.users import UserChanges, add_user, change_user
+from ade import Context, Status, SyncContext, Task
 from ade.approvals import service as approvals_service
 from ade.approvals.model import MAX_STEP_REQUESTS, Decision, Gate, GateState, Policy, PolicyRule, Review, Subject
-from ade.approvals.votes import VoteRequest
 from ade.tasks import service as tasks_service
-from ade.tasks.handlers import HandlerMode
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
-from ade.worker.context import Context, SyncContext
+from tests.domain import HandlerMode, User, UserChanges, VoteRequest, add_user, change_user
 from tests.worker.harness import Workshop, eventually
 
 

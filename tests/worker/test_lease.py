@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
+from ade import Status
 from ade.errors import StoreUnavailable
 from ade.stores.ports import Renewal, WorkerStore
-from ade.tasks.lifecycle import Status
 from ade.worker.lease import LeaseThread
 from ade.worker.watchdog import WatchdogSpec
 from tests.worker.harness import Replaced, Workshop, eventually

@@ -4,11 +4,9 @@ import asyncio
 
 import pytest
 
+from ade import Status, Task
 from ade.agents import registry
-from ade.agents.model import Agent
-from ade.stores.ports import ClaimRequest, Stores
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task, Worker
+from tests.domain import Agent, ClaimRequest, Stores, Worker
 from tests.worker.harness import Workshop, eventually, soon
 
 CODER = "coder-1"

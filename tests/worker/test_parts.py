@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from ade.errors import StoreUnavailable
-from ade.stores.ports import Stores
-from ade.tasks.model import OutputLine
 from ade.worker.output_buffer import OutputBuffer
 from ade.worker.supervisor import RestartLimiter
 from ade.worker.threads import DaemonThreadExecutor, HandlerThreads
 from ade.worker.timer import SharedTimer
+from tests.domain import OutputLine, Stores
 
 HANGING = """
 import asyncio, os, signal, threading

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
+from ade import Status, Task
 from ade.errors import InvalidTask
 from ade.failures import FailureKind
-from ade.tasks.handlers import HandlerMode
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
 from ade.tasks.outcomes import Outcome, RateLimited, Retry, Unrecoverable
-from ade.tasks.payloads import Payloads
 from ade.worker.failures import failure_of
+from tests.domain import HandlerMode, Payloads
 from tests.worker import process_tasks
 from tests.worker.harness import Workshop, plain
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ade.tasks.handlers import HandlerMode
-from ade.tasks.lifecycle import Status
+from ade import Status
+from tests.domain import HandlerMode
 from tests.worker import process_tasks
 from tests.worker.harness import PATIENCE_S, Workshop, eventually, plain
 

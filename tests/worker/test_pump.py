@@ -6,15 +6,12 @@ from typing import Any
 
 import pytest
 
+from ade import Status, Task
 from ade.errors import StaleWrite, StoreUnavailable
-from ade.stores.ports import ClaimRequest
-from ade.tasks.changes import Change
-from ade.tasks.decisions import lose_lease
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
 from ade.worker.instrumentation import PERFORMED
 from ade.worker.poller import RunIds
 from ade.worker.worker import WorkerService
+from tests.domain import Change, ClaimRequest, lose_lease
 from tests.worker.harness import Gate, Replaced, Workshop, plain, soon
 
 

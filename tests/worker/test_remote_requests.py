@@ -4,13 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ade import Status, Task
 from ade.errors import PayloadTooLarge
 from ade.tasks.decisions import fail_run
-from ade.tasks.enqueue import uuid7
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
-from ade.tasks.outcomes import Failed
 from ade.worker.api.requests import GRACE_MS, FailRun, RunError, end_of, failure_of, has_failed_so, is_late, run_ids
+from tests.domain import Failed, uuid7
 
 NOW = 1_760_000_000_000
 texts = st.text(max_size=30)

@@ -4,14 +4,9 @@ import asyncio
 
 import pytest
 
-from ade.app.ade import Ade
+from ade import Ade, Context, Status, SyncContext, read, write
 from ade.errors import InvalidLock, LockTimeout
-from ade.locks.model import read, write
-from ade.settings.runtime import set_value
-from ade.stores.resource_ports import LockQuery
-from ade.tasks.handlers import HandlerMode
-from ade.tasks.lifecycle import Status
-from ade.worker.context import Context, SyncContext
+from tests.domain import HandlerMode, LockQuery, set_value
 from tests.worker import process_tasks
 from tests.worker.harness import Gate, Workshop, eventually, plain, soon
 from tests.worker.lock_contenders import Outsider

@@ -8,27 +8,19 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from ade import Status, Task
 from ade.accounts.model import SYSTEM, Role, User
 from ade.agents.registry import register as register_agent
 from ade.approvals import repository as approvals_repository
 from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict
-from ade.approvals.rulebook import Rulebook
 from ade.errors import InvalidTask, NotPermitted, PayloadTooLarge, StaleLease, UnknownTask, UnknownWorker
 from ade.failures import FailureKind
 from ade.locks.model import DEFAULT_NAMESPACE, LockLimits, write
 from ade.locks.requests import request_id, validate_request
-from ade.server.operations import RequestContext
 from ade.server.request_types import Nothing
-from ade.server.wire_format import from_wire, to_wire
-from ade.stores.resource_ports import LockQuery
-from ade.tasks.admission import admit
 from ade.tasks.api import create, tasks
 from ade.tasks.api.requests import Cancel, ListLines
-from ade.tasks.enqueue import fresh_id
 from ade.tasks.identifiers import DELIVER, NOTIFY
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Definition, Task
-from ade.tasks.options import NewDefinition, NewTask
 from ade.tasks.service import requeue_granted
 from ade.worker.api import runs as api_runs
 from ade.worker.api import workers
@@ -48,7 +40,19 @@ from ade.worker.api.requests import (
     RunError,
     RunGrant,
 )
-from ade.worker.sweep import settle_due
+from tests.domain import (
+    Definition,
+    LockQuery,
+    NewDefinition,
+    NewTask,
+    RequestContext,
+    Rulebook,
+    admit,
+    fresh_id,
+    from_wire,
+    settle_due,
+    to_wire,
+)
 from tests.server.operations import LOCAL, Operations
 from tests.tasks.finished_tasks import approved
 

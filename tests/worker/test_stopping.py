@@ -13,16 +13,13 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from ade import Status, SyncContext, Task
 from ade.errors import StoreUnavailable
 from ade.failures import FailureKind
 from ade.stores.ports import STOP, ClaimRequest, Renewal
-from ade.tasks.decisions import lose_lease
-from ade.tasks.handlers import HandlerMode
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task, Worker
 from ade.tasks.service import cancel
 from ade.worker import supervisor
-from ade.worker.context import SyncContext
+from tests.domain import HandlerMode, Worker, lose_lease
 from tests.worker import process_tasks
 from tests.worker.harness import ONLY_WHEN_TOLD, Gate, Replaced, Workshop, eventually, plain, soon
 

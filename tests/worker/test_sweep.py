@@ -13,26 +13,36 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from ade import Status, Task
 from ade.agents.conversations import rules as conversations_rules
-from ade.agents.conversations.inbox import unused
-from ade.composition.stores import open_stores
 from ade.failures import FailureKind, TaskError
 from ade.settings import Settings
-from ade.stores.ports import DONE, STOP, WORK, ClaimRequest, Stores
-from ade.stores.resource_ports import DocumentWrite
 from ade.tasks import schedules
-from ade.tasks.decisions import settle
-from ade.tasks.enqueue import enqueue, uuid7
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import AfterFailure, Schedule, Task, Worker
-from ade.tasks.outcomes import Failed, Succeeded
-from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
 from ade.worker import sweep
 from ade.worker.maintenance import MaintenanceJob, run_job, run_jobs, standard_jobs
 from ade.worker.poller import fresh_ids
 from ade.worker.sweep import archive_and_prune, write_archive
 from tests.conformance.backends import sound
+from tests.domain import (
+    DONE,
+    STOP,
+    WORK,
+    AfterFailure,
+    ClaimRequest,
+    DocumentWrite,
+    Failed,
+    Payloads,
+    Schedule,
+    Stores,
+    Succeeded,
+    Worker,
+    enqueue,
+    open_stores,
+    settle,
+    unused,
+    uuid7,
+)
 
 LEASE_MS = 30_000
 WEEK_S = 604_800.0

@@ -9,21 +9,14 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec import Raw
 
-from ade.composition.stores import open_stores
+from ade import Context, Status, Task
 from ade.errors import StaleLease
-from ade.events.model import FINAL_EVENTS
 from ade.settings.sections import SweepSettings
-from ade.stores.ports import ClaimRequest, Stores
-from ade.tasks.decisions import settle
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task, Worker
-from ade.tasks.outcomes import Succeeded
 from ade.testing import TestClock
 from ade.worker.backend import WorkerOptions
-from ade.worker.context import Context
 from ade.worker.poller import fresh_ids
-from ade.worker.sweep import settle_due
 from tests.conformance.backends import sound
+from tests.domain import FINAL_EVENTS, ClaimRequest, Stores, Succeeded, Worker, open_stores, settle, settle_due
 from tests.worker.harness import Workshop, plain
 
 DEFAULTS, SWEEPS = WorkerOptions(), SweepSettings()

@@ -5,21 +5,14 @@ import threading
 
 import pytest
 
-from ade.locks.client import StoreLockClient
-from ade.locks.holder import LockHolder
-from ade.locks.model import LockSpec, read, write
+from ade import Context, Status, SyncContext, Task, read, write
 from ade.locks.requests import request_id, request_of
-from ade.settings.runtime import set_value
-from ade.stores.ports import ClaimRequest, Stores
-from ade.stores.resource_ports import LockQuery
 from ade.tasks import decisions
 from ade.tasks.api.queues import pause, resume
 from ade.tasks.explain import explain
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Queue, Task
 from ade.tasks.service import cancel
-from ade.worker.context import Context, SyncContext
 from ade.worker.sweep import serve_locks, stall_lost
+from tests.domain import ClaimRequest, LockHolder, LockQuery, LockSpec, Queue, StoreLockClient, Stores, set_value
 from tests.worker.harness import Gate, Workshop, eventually, plain, soon
 from tests.worker.lock_contenders import Outsider
 

@@ -14,11 +14,10 @@ from ade.failures import Backoff
 from ade.server import api as server_api
 from ade.tasks.api.create import create_task
 from ade.tasks.identifiers import owner_of, worker_id
-from ade.tasks.model import Definition, Worker
-from ade.tasks.options import NewDefinition, NewTask
 from ade.worker.api import workers
 from ade.worker.api.requests import ListWorkers, RegisterWorker
 from ade.worker.views import WorkersLiveness
+from tests.domain import Definition, NewDefinition, NewTask, Worker
 from tests.server.operations import LOCAL, Operations
 from tests.server.wire import received, sent
 

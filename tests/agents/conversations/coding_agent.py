@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ade import Task, Unrecoverable
 from ade.agents.conversations.agent_consumer import AgentConsumer, Enqueue
-from ade.stores.ports import TaskQuery
-from ade.tasks.enqueue import enqueue
-from ade.tasks.model import Task
-from ade.tasks.outcomes import Unrecoverable
+from tests.domain import TaskQuery, enqueue
 from tests.worker.harness import Gate, Workshop
 
 TALK = "talk"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ade.stores.ports import Stores
 from tests.agents.conversations.coding_agent import Coder
 from tests.agents.conversations.consumers import Waterworks
 from tests.conformance.backends import BACKENDS, sound
+from tests.domain import Stores
 from tests.worker.harness import Workshop
 
 

@@ -11,15 +11,11 @@ from typing import Any
 from ade.agents.conversations import rules as conversations_rules
 from ade.agents.conversations.agent_consumer import Consume
 from ade.agents.conversations.consumer_loop import ConversationOptions, ConversationProbe
-from ade.agents.conversations.durable_inbox import DurableInbox
-from ade.agents.conversations.inbox import Inbox
 from ade.agents.conversations.model import ItemBatch, ItemKind, NewItem
 from ade.agents.conversations.rules import BatchClaimant, RestartLimits
 from ade.agents.conversations.scheduler import NAMESPACE, ConversationScheduler
-from ade.events.model import Event
 from ade.failures import Backoff
-from ade.stores.ports import Stores
-from ade.stores.resource_ports import LockQuery
+from tests.domain import DurableInbox, Event, Inbox, LockQuery, Stores
 from tests.worker.harness import eventually
 
 CODER = "agent:coder"

@@ -6,22 +6,18 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from ade import Status, Task
 from ade.agents.conversations.agent_consumer import DiscardBatch, after_turn
 from ade.agents.conversations.consumer_loop import ENDED, RESTING
-from ade.agents.conversations.durable_inbox import DurableInbox
-from ade.agents.conversations.inbox import Inbox
 from ade.agents.conversations.model import ItemBatch, ItemKind, NewItem
 from ade.agents.conversations.rules import RestartLimits
-from ade.agents.runs.model import AgentProgress
 from ade.errors import NotConfirmed
 from ade.events.model import ALERT
 from ade.failures import Backoff, FailureKind, TaskError
-from ade.tasks.enqueue import enqueue
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
 from ade.tasks.service import replay
 from tests.agents.conversations.coding_agent import TALK, Coder, tasks_of, turns
 from tests.agents.conversations.consumers import Points, Waterworks
+from tests.domain import AgentProgress, DurableInbox, Inbox, enqueue
 from tests.worker.harness import Gate, Workshop, eventually, soon
 
 THREE_IN_A_ROW = RestartLimits(window_ms=600_000, most_in_a_row=3, pause=Backoff(base_ms=0, cap_ms=0))

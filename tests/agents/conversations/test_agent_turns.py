@@ -6,20 +6,17 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from ade import Task
 from ade.agents.conversations import rules as conversations_rules
 from ade.agents.conversations.agent_consumer import AgentConsumer, ids_of, prompt_of
 from ade.agents.conversations.batch_lease import MARK, in_flight_count, in_flight_turn_in
 from ade.agents.conversations.consumer_loop import IDLE, SETTLED, TAKEN
-from ade.agents.conversations.durable_inbox import DurableInbox
-from ade.agents.conversations.inbox import Inbox
 from ade.agents.conversations.model import ItemBatch, ItemKind, ItemSource, StoredItem
-from ade.agents.runs.model import AgentProgress
 from ade.errors import InvalidTask, QueueFull, StoreUnavailable
-from ade.tasks.enqueue import enqueue
-from ade.tasks.model import Task
 from ade.tasks.service import cancel
 from tests.agents.conversations.coding_agent import TALK, Coder, tasks_of, turns
 from tests.agents.conversations.consumers import Points, Waterworks
+from tests.domain import AgentProgress, DurableInbox, Inbox, enqueue
 from tests.worker.harness import Gate, Workshop, soon
 
 

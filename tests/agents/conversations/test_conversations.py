@@ -5,17 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from ade import Ade
-from ade.agents.conversations.durable_inbox import DurableInbox
-from ade.agents.conversations.model import ItemKind, NewItem
+from ade import Ade, ItemKind, NewItem, Status, Task
 from ade.agents.conversations.scheduler import ConversationScheduler
 from ade.agents.runs.model import AgentResult, result_in
 from ade.composition import agents
-from ade.settings.sections import WorkerSettings
-from ade.stores.ports import TaskQuery
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
 from tests.agents.runs.fake_agent_app import app as house
+from tests.domain import DurableInbox, TaskQuery, WorkerSettings
 from tests.worker.harness import eventually
 
 SESSION = "5c2b8f7e-1111-4222-8333-444455556666"

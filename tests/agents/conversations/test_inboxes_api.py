@@ -5,11 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ade.accounts.model import Role
 from ade.agents.conversations import api as conversations_api
 from ade.agents.conversations.api import ClearInbox, ListInboxes, NewInboxItem, PutInboxItems, PutItems
-from ade.agents.conversations.durable_inbox import DurableInbox
-from ade.agents.conversations.inbox import ClearReason, ReturnReason
 from ade.agents.conversations.model import (
     InboxBusy,
     InboxFull,
@@ -22,8 +19,7 @@ from ade.agents.conversations.model import (
 )
 from ade.errors import InvalidInbox, NotPermitted
 from ade.server.etags import tag_of_version
-from ade.server.operations import RequestContext
-from ade.server.problems import RequestRefused
+from tests.domain import ClearReason, DurableInbox, RequestContext, RequestRefused, ReturnReason, Role
 from tests.server.operations import LOCAL, Operations
 from tests.server.wire import received, sent
 

@@ -10,17 +10,16 @@ import pytest
 
 from ade.agents.conversations import rules as conversations_rules
 from ade.agents.conversations.consumer_loop import ENDED, IDLE, LOOKED, REFUSED, RESTING, SETTLED, ConversationProbe
-from ade.agents.conversations.inbox import Inbox, ReturnReason
 from ade.agents.conversations.model import ItemBatch
 from ade.agents.conversations.rules import RestartLimits
 from ade.agents.conversations.scheduler import resource_of
 from ade.errors import StoreUnavailable
 from ade.events.model import ALERT
 from ade.failures import Backoff
-from ade.stores.ports import Stores
 from ade.stores.resource_ports import InboxStore
 from tests.agents.conversations.consumers import Listener, Points, Waterworks
 from tests.conformance.backends import BACKENDS
+from tests.domain import Inbox, ReturnReason, Stores
 from tests.worker.harness import Gate, Replaced, soon
 
 QUICK = RestartLimits(most=4, window_ms=3_000, most_in_a_row=2, pause=Backoff(base_ms=0, cap_ms=0))

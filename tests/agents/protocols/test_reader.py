@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.agents.profiles import BUILT_IN, ProtocolName
 from ade.agents.protocols.base import TextEmitted, ToolCalled
 from ade.agents.protocols.reader import LONGEST_STDERR, OutputReader
 from ade.agents.runs.failures import RunFailure
 from ade.agents.runs.outcome import LONGEST_ARGUMENTS, MOST_TOOL_CALLS, RunEnding
 from tests.agents.runs.streams import PROGRAMS, RECORDS, lines_of, plain, read, stream_of
 from tests.depth import examples
+from tests.domain import BUILT_IN, ProtocolName
 
 PROTOCOLS = [*(BUILT_IN[program] for program in PROGRAMS), plain(ProtocolName.JSON), plain(ProtocolName.TEXT)]
 

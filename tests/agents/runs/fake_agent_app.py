@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from ade import Ade
-from ade.agents.profiles import BUILT_IN
 from ade.composition.worker import add_agents
 from ade.settings import Settings
 from ade.settings.sections import AgentSettings, LogSettings, StoreSettings, TaskSettings, WorkerSettings
 from tests.agents.standins.running import HERE
+from tests.domain import BUILT_IN
 
 STANDINS = ("letta", "claude", "codex", "gemini")
 

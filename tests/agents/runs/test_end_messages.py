@@ -6,11 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from ade import Status, Task
 from ade.agents.protocols.base import UsageReported
 from ade.agents.runs.messages import duration_of, error_of, notification_of, report_of, spent_by
-from ade.agents.runs.model import AgentProgress, AgentResult
-from ade.tasks.lifecycle import FINAL, Status
-from ade.tasks.model import Task
+from tests.domain import FINAL, AgentProgress, AgentResult
 from tests.tasks.factories import NOW, failed_task, new_task
 
 counts = st.none() | st.integers(0, 10**9)

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ade.agents.profiles import BUILT_IN
 from ade.agents.protocols.reader import OutputReader
 from ade.agents.runs.failures import RATE_LIMIT_MARKS, RUN_FAILURES, RunFailure, moment_in, pause_in, read_error
 from ade.agents.runs.outcome import LONGEST_WAIT_MS, RunEnding, RunReport, failed_outcome, wait_ms
 from ade.failures import FAILURES, FailureKind
 from tests.agents.runs.streams import lines_of, read, stream_of
+from tests.domain import BUILT_IN
 
 NOW = 1_900_000_000_000
 

@@ -5,14 +5,10 @@ import stat
 import time
 from pathlib import Path
 
-from ade.agents.conversations.durable_inbox import DurableInbox
-from ade.agents.conversations.model import ItemKind, NewItem
+from ade import ItemKind, NewItem, Task
 from ade.agents.runs.files import MOST_RAW_BYTES, RunFiles, safe_name
 from ade.composition.agents import remove_old_files
-from ade.composition.stores import open_stores
-from ade.tasks.admission import admit
-from ade.tasks.enqueue import fresh_id
-from ade.tasks.model import Task
+from tests.domain import DurableInbox, admit, fresh_id, open_stores
 
 _DAY_S = 86_400.0
 

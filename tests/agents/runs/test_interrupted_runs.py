@@ -8,21 +8,15 @@ from typing import Any
 
 import pytest
 
-from ade import Ade, TaskHandle
-from ade.accounts.model import User
-from ade.accounts.users import add_user
+from ade import Ade, Status, Task, TaskHandle
 from ade.agents.runs.model import progress_in, result_in
 from ade.approvals import repository as approvals_repository
 from ade.approvals import service as approvals_service
-from ade.approvals.model import Decision
-from ade.approvals.rulebook_document import read_rulebook
-from ade.approvals.votes import VoteRequest
 from ade.failures import FailureKind
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
 from tests.agents.runs.fake_agent_app import app as house
 from tests.agents.runs.fake_agent_app import profiles
 from tests.agents.runs.test_runs import transcripts_of, until
+from tests.domain import Decision, User, VoteRequest, add_user, read_rulebook
 from tests.faults.workers import until as until_so
 
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from ade import Ade
+from ade import Ade, Status, Task
 from ade.agents.runs.model import AgentResult, progress_in, result_in
 from ade.failures import FailureKind
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import OutputLine, Task
 from tests.agents.runs.fake_agent_app import app as house
 from tests.agents.runs.fake_agent_app import profiles
+from tests.domain import OutputLine
 
 SESSION = "5c2b8f7e-1111-4222-8333-444455556666"
 

@@ -9,10 +9,10 @@ from subprocess import Popen
 import msgspec
 import pytest
 
-from ade.accounts.model import Role, User
 from tests.accounts.issued_tokens import PLENTY, token_for, token_of
 from tests.cli.conftest import STORE, Answer, Call, with_stores
 from tests.cli.processes import started
+from tests.domain import Role, User
 
 _MOST_LOOKS = 5
 

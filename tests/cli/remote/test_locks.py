@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from ade.accounts.model import Role
-from ade.locks.model import write
+from ade import write
 from tests.cli.processes import call, eventually, started
 from tests.cli.remote.conftest import Shop
 from tests.cli.remote.test_resources import same
 from tests.cli.test_locks import is_alive, number_in, take
+from tests.domain import Role
 
 REPO, DB = "repo:app", "database:main"
 ACQUIRE = ("locks", "acquire")

@@ -4,12 +4,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ade.accounts.model import NotAuthenticated
 from ade.accounts.sessions import SignInConditions, check_password, use_link
-from ade.accounts.tokens import use_token
-from ade.stores.ports import Stores
 from tests.cli.conftest import Answer, with_stores
 from tests.cli.remote.conftest import Shop
+from tests.domain import NotAuthenticated, Stores, use_token
 
 PASSWORD = "correct horse battery staple"
 BOOK = """

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from ade.accounts.model import Role
 from tests.cli.conftest import work
 from tests.cli.remote.conftest import Shop
+from tests.domain import Role
 
 _MOVING = ("at", "throughput", "heartbeats", "progress_at")
 

@@ -7,14 +7,14 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from ade.accounts.model import Role
-from ade.locks.model import read, write
-from ade.webhooks.deliveries import DeliveryResponse as Reply
+from ade import read, write
 from tests.cli.conftest import work
 from tests.cli.remote.conftest import Shop
 from tests.cli.remote.test_approvals import BOOK
 from tests.cli.test_locks import take
 from tests.cli.test_webhooks import URL, sent
+from tests.domain import DeliveryResponse as Reply
+from tests.domain import Role
 
 _MOVING = ("at", "throughput", "progress_at", "last_used_at")
 _MOST_LOOKS = 5

@@ -5,12 +5,11 @@ import signal
 
 import msgspec
 
-from ade.accounts.model import Role
-from ade.webhooks.deliveries import DeliveryResponse
 from tests.cli.processes import ended, started
 from tests.cli.remote.conftest import Shop
 from tests.cli.test_upkeep import break_chain
 from tests.cli.test_webhooks import OWN, URL, secrets_kept, sent, the_id
+from tests.domain import DeliveryResponse, Role
 
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ade.common.http.connection import ClientRequest, HttpConnection, connect_to
-from ade.common.http.pool import HttpClient
 from ade.errors import ServerUnreachable
 from tests.common.http.servers import Server, Visit, answer, behave_well, serving
+from tests.domain import HttpClient
 from tests.servers.certificates import MISSING_OPENSSL, make_certificate, openssl
 from tests.servers.ports import ReservedPort
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ade.composition.stores import open_stores
 from ade.events.audit_copy import AuditCopy
-from ade.stores.ports import Stores
+from tests.domain import Stores, open_stores
 from tests.events.audit.copies import BesideTheDatabase, OnPostgres, Place
 from tests.stores.postgres.plugin import postgres_or_skip, postgres_server
 

@@ -9,16 +9,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ade.accounts.model import Role
 from ade.errors import AuditBroken, NotPermitted
 from ade.events import api as events_api
 from ade.events.api import ExportAudit, ListAuditEntries
 from ade.events.audit_chain import AuditEntry, AuditHead, first_break
 from ade.server.pagination import RawContent
-from ade.server.problems import RequestRefused
 from ade.server.request_types import Nothing
 from ade.tasks.api import create
-from ade.tasks.options import NewTask
+from tests.domain import NewTask, RequestRefused, Role
 from tests.server.operations import LOCAL, Operations
 
 

@@ -10,19 +10,16 @@ import apsw
 import psycopg
 import pytest
 
+from ade import Task
 from ade.composition.stores import open_audit, open_stores
 from ade.composition.worker import AuditCopyJob, audit_jobs
 from ade.errors import AuditBroken, StoreForeign
 from ade.events.audit_chain import AuditHead, chain, first_break
 from ade.events.audit_copy import CURSOR, AuditCopy, begin, copy_events, verify
 from ade.events.feed import events_after
-from ade.events.model import Event
-from ade.stores.ports import Stores
-from ade.tasks.enqueue import enqueue, uuid7
-from ade.tasks.model import Task
-from ade.tasks.payloads import Payloads
 from ade.worker.maintenance import run_job
 from tests.architecture.repository import ROOT
+from tests.domain import Event, Payloads, Stores, enqueue, uuid7
 from tests.events.audit.copies import Place
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from ade.composition.stores import audit_exists, open_audit
 from ade.errors import InvalidUrl
-from ade.events.model import Event
 from ade.stores.sqlite.audit import SqliteAudit
+from tests.domain import Event
 
 EVENT = Event(type="task.created", at=0, seq=1)
 

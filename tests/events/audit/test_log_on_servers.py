@@ -6,15 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ade.composition.stores import open_stores
+from ade import Task
 from ade.errors import AuditBroken
 from ade.events.audit_copy import CURSOR, AuditCopy, copy_events, read_chain_head, verify
 from ade.events.feed import events_after
 from ade.settings import Settings
-from ade.settings.sections import RedisSettings
-from ade.stores.ports import Stores
-from ade.tasks.enqueue import uuid7
-from ade.tasks.model import Task
+from tests.domain import RedisSettings, Stores, open_stores, uuid7
 from tests.events.audit.copies import Place
 from tests.servers.pool import POOL
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ade.stores.ports import Stores
 from ade.testing import TestClock
 from tests.conformance.backends import BACKENDS
+from tests.domain import Stores
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -7,10 +7,8 @@ from ade.events.feed import EventFeed
 from ade.events.feed_items import EventBatch, FeedHeartbeat, Item
 from ade.events.filters import EVERYTHING, EventFilter
 from ade.events.hub import FeedOptions, Subscription
-from ade.events.model import Event
-from ade.stores.ports import Stores
-from ade.tasks.model import Queue
 from ade.testing import TestClock
+from tests.domain import Event, Queue, Stores
 
 SMALL = FeedOptions(ring=4, pending=3, page=2, readers=2, heartbeat_s=15)
 KEPT_S = 1_000.0

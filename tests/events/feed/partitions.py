@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from ade.events.model import Event
 from ade.testing import TestClock
+from tests.domain import Event
 
 
 class PartitionedLog:

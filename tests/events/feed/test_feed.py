@@ -4,17 +4,14 @@ import asyncio
 
 import pytest
 
+from ade import Task
 from ade.errors import StoreUnavailable
 from ade.events.feed import EventFeed, available_since
 from ade.events.feed_items import EventBatch, FeedEnd, FeedHeartbeat, Gap
 from ade.events.filters import EventFilter
 from ade.events.hub import FeedOptions
-from ade.events.model import Event
-from ade.stores.ports import Stores
-from ade.tasks.enqueue import enqueue
-from ade.tasks.model import Queue, Task
-from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
+from tests.domain import Event, Payloads, Queue, Stores, enqueue
 from tests.events.feed.manual_feed import KEPT_S, House, seqs, settle
 
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ade.events.feed_items import EventBatch, EventBuffer, FeedEntry, FeedPosition, Gap, LogPage, portion
-from ade.events.model import Event
 from tests.depth import examples
+from tests.domain import Event
 
 
 def entry(seq: int, at: int = 0) -> FeedEntry:

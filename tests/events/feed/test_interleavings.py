@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from ade.events.feed_items import FeedHeartbeat, Gap, Item
 from ade.events.filters import compile_filter
 from ade.events.hub import FeedOptions, Subscription
-from ade.events.model import Event
 from ade.testing import TestClock
 from tests.conformance.backends import BACKENDS
 from tests.depth import examples
+from tests.domain import Event
 from tests.events.feed.manual_feed import KEPT_S, House, seqs
 
 KINDS = ("task.created", "task.failed", "lock.acquired")

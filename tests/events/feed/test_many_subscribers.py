@@ -7,9 +7,8 @@ from ade.events.feed import EventFeed
 from ade.events.feed_items import FeedEnd
 from ade.events.filters import compile_filter
 from ade.events.hub import FeedOptions, Subscription
-from ade.events.model import Event
-from ade.stores.ports import Stores
 from ade.testing import TestClock
+from tests.domain import Event, Stores
 from tests.events.feed.manual_feed import House, seqs
 
 KINDS = ("task.created", "task.claimed", "task.succeeded", "lock.acquired")

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from ade.events.feed import _TOPICS
 from ade.events.feed_items import FeedHeartbeat, Gap, Item
 from ade.events.hub import FeedOptions
-from ade.stores.ports import Stores
 from ade.stores.wakeups import TOPICS
 from ade.testing import TestClock
 from tests.conformance.backends import BACKENDS
 from tests.depth import examples
+from tests.domain import Stores
 from tests.events.feed.manual_feed import KEPT_S, House, seqs
 from tests.events.feed.partitions import PartitionedLog
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from ade.accounts.model import User
 from ade.agents.profiles import BUILT_IN, Profile, ProtocolName
 from ade.agents.protocols.base import RunEvent, read_record
 from ade.agents.protocols.reader import OutputReader
@@ -22,17 +21,12 @@ from ade.client.transport import RetryLimits, pause_after_problem
 from ade.common.http.connection import ByteConnection, ClientRequest, HttpConnection, IncomingStream, ResponseHead
 from ade.common.http.pool import ClientResponse
 from ade.errors import AdeError, InvalidArguments, ServerUnreachable
-from ade.events.model import Event
 from ade.events.sse import SseBlock, SseParser, block
 from ade.server.pagination import RawContent, VersionedRecord
 from ade.server.problems import ServerProblem, error_of, read_problem
-from ade.server.registry import shape_of
-from ade.server.routes import ROUTES
-from ade.server.wire_format import plan_of
-from ade.tasks.model import OutputLine
-from ade.tasks.outcomes import Succeeded
 from ade.worker.sweep import read_outcome
 from tests.agents.runs.streams import PROGRAMS, plain, stream_of
+from tests.domain import ROUTES, Event, OutputLine, Succeeded, User, plan_of, shape_of
 from tests.fuzz.paper import PaperTransport, complete
 from tests.fuzz.samples import sample
 from tests.fuzz.table import header_of, let, pieces_of, target

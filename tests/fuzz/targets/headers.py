@@ -34,8 +34,8 @@ from ade.server.etags import (
 )
 from ade.server.idempotency import fingerprint, own_task_key, place_of, read_key
 from ade.server.pagination import read_cursor, write_cursor
-from ade.server.problems import RequestRefused
 from ade.server.request_body import check_media_type, choose_media_type
+from tests.domain import RequestRefused
 from tests.fuzz.table import header_of, headers_of, let, parts_of, target, text_of
 
 TOKEN = "ade_" + "a" * 43

@@ -15,11 +15,10 @@ from uvicorn.server import ServerState
 from ade.client.http_transport import query_pairs, target_of
 from ade.server.endpoints import Endpoint, MethodNotAllowed, Router
 from ade.server.listener import LimitedConnection
-from ade.server.problems import RequestRefused
 from ade.server.request import ClientGone, HttpRequest, Receive, Scope, Send
 from ade.server.request_body import USUAL, RequestLimits, depth, read_json
-from ade.server.routes import ROUTES
 from ade.server.wire_format import body_plan_of
+from tests.domain import ROUTES, RequestRefused
 from tests.fuzz.paper import PaperTransport, complete
 from tests.fuzz.samples import sample
 from tests.fuzz.table import let, passes, pieces_of, target

@@ -20,18 +20,17 @@ from ade.errors import (
     InvalidUrl,
 )
 from ade.events.filters import compile_filter, parse_filter
-from ade.events.model import Event
 from ade.events.sse import parse_seq, start_after
 from ade.locks.model import check_lock_name
 from ade.server.rate_limits import read_rates
 from ade.server.wire_format import read_time, write_time
-from ade.stores.redis.client.options import parse_url
 from ade.tasks.admission import LAST_MOMENT, check_name, check_queue_name
 from ade.tasks.commands.options import parse_pairs
 from ade.tasks.cron import next_fire_ms
 from ade.tasks.identifiers import check_inbox_id, is_task_id
 from ade.tasks.model import are_met, as_text, capabilities_of
 from ade.tasks.option_values import parse_rate
+from tests.domain import Event, parse_url
 from tests.fuzz.table import let, parts_of, passes, target, text_of
 
 NOW = 1_790_000_000_000

@@ -8,8 +8,8 @@ import pytest
 
 from ade.errors import StoreError, StoreReadOnly, StoreUnavailable
 from ade.events.audit_chain import AuditHead, first_break
-from ade.events.model import Event
 from ade.stores.postgres.audit import PostgresAudit, address_of
+from tests.domain import Event
 from tests.servers.proxy import Proxy
 from tests.servers.waiting import until
 from tests.stores.postgres.server import PASSWORD, PostgresServer

@@ -4,11 +4,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from ade.settings.sections import RedisSettings
-from ade.stores.redis.store import open_redis
 from ade.testing import TestClock
 from tests.conformance.backends import sound
 from tests.conformance.scene import Scene
+from tests.domain import RedisSettings, open_redis
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.proxy import Proxy

@@ -5,9 +5,9 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ade.settings.sections import RedisSettings
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.scripts import LuaScript
+from tests.domain import RedisSettings
 
 COUNT = LuaScript(
     "count",

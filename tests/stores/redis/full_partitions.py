@@ -3,15 +3,20 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ade.locks.model import LockLimits, LockMode
-from ade.locks.requests import validate_request
-from ade.settings.sections import RedisSettings
-from ade.stores.redis.maintenance import RedisMaintenance
-from ade.stores.redis.store import open_redis
-from ade.tasks.decisions import lose_lease
-from ade.tasks.model import Definition, Schedule, Task
+from ade import Task
 from ade.testing import TestClock
 from tests.conformance.scene import LEASE_MS, Scene, raw
+from tests.domain import (
+    Definition,
+    LockLimits,
+    LockMode,
+    RedisMaintenance,
+    RedisSettings,
+    Schedule,
+    lose_lease,
+    open_redis,
+    validate_request,
+)
 from tests.servers.cluster import Cluster
 from tests.servers.server import Server
 

@@ -3,10 +3,8 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ade.settings.sections import RedisSettings
 from ade.stores.ports import Clock
-from ade.stores.redis.maintenance import RedisMaintenance
-from ade.stores.redis.store import open_redis
+from tests.domain import RedisMaintenance, RedisSettings, open_redis
 from tests.servers.server import Server
 
 

@@ -5,26 +5,30 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ade.settings.sections import RedisSettings
-from ade.stores.ports import ClaimRequest
+from ade import Task
 from ade.stores.redis.blobs import RedisBlobs
 from ade.stores.redis.client.client import RedisClient, Timing, timing_of
-from ade.stores.redis.client.options import parse_url
 from ade.stores.redis.effects import RedisEffects, RedisOutputs
 from ade.stores.redis.event_log import RedisEvents
 from ade.stores.redis.invariants import broken_invariants
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.queues import RedisQueues, RedisSchedules
-from ade.stores.redis.tasks import RedisTasks
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.stores.redis.workers import RedisWorkers
-from ade.tasks.admission import admit
-from ade.tasks.decisions import settle
-from ade.tasks.enqueue import uuid7
-from ade.tasks.model import OutputLine, Task, Worker
-from ade.tasks.outcomes import Succeeded
 from ade.testing import TestClock
 from tests.conformance.scene import raw
+from tests.domain import (
+    ClaimRequest,
+    OutputLine,
+    RedisSettings,
+    RedisTasks,
+    Succeeded,
+    Worker,
+    admit,
+    parse_url,
+    settle,
+    uuid7,
+)
 
 
 class RepeatingLink(RedisClient):

@@ -7,16 +7,14 @@ import pytest
 
 from ade.agents.model import EVENT_OF_STATUS, Agent, AgentStatus, registration
 from ade.errors import StoreCorrupt
-from ade.events.model import Event
-from ade.settings.sections import RedisSettings
 from ade.stores.ports import AGENT
 from ade.stores.redis.agents import RedisAgents
 from ade.stores.redis.client.client import RedisClient, Timing
-from ade.stores.redis.client.options import parse_url
 from ade.stores.redis.invariants import broken_invariants
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.scan import PartitionScan
 from ade.stores.redis.wakeups import RedisWakeups
+from tests.domain import Event, RedisSettings, parse_url
 from tests.servers.server import Server
 from tests.stores.redis.ports import OnePort, RepeatingLink
 

@@ -13,8 +13,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from ade import Ade, Status
-from ade.app.functions import TaskFunction, TaskHandle
+from ade import Ade, Status, TaskHandle
 from ade.errors import (
     IdempotencyConflict,
     InvalidArguments,
@@ -26,13 +25,9 @@ from ade.errors import (
     WouldBlock,
 )
 from ade.settings import Settings
-from ade.settings.sections import RedisSettings, StoreSettings
-from ade.stores.ports import RULES
 from ade.stores.redis.client import sync_client
 from ade.stores.redis.client.client import RedisClient
-from ade.stores.redis.store import open_redis
-from ade.stores.redis.tasks import RedisTasks
-from ade.tasks.model import Queue
+from tests.domain import RULES, Queue, RedisSettings, RedisTasks, StoreSettings, TaskFunction, open_redis
 from tests.servers.binaries import Binary
 from tests.servers.plugin import tls_or_skip
 from tests.servers.proxy import Proxy

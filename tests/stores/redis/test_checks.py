@@ -3,10 +3,9 @@
 import pytest
 
 from ade.errors import StoreUnsupported
-from ade.settings.sections import RedisSettings
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.maintenance import ServerFacts, check_server_version, check_servers
-from ade.stores.redis.store import open_redis
+from tests.domain import RedisSettings, open_redis
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.server import DURABLE, Options, Server, User

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ade.stores.ports import ClaimRequest
-from ade.tasks.model import Definition
+from tests.domain import ClaimRequest, Definition
 from tests.servers.pool import Pool
 from tests.stores.redis.ports import Ports, open_ports
 

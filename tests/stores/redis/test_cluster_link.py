@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from redis.crc import key_slot
 
 from ade.errors import StoreUnavailable
-from ade.settings.sections import RedisSettings
 from ade.stores.redis.keys import names_of
+from tests.domain import RedisSettings
 from tests.servers.binaries import Binary
 from tests.servers.cluster import Cluster, Node
 from tests.servers.plugin import binary_or_skip

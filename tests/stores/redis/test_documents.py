@@ -6,15 +6,11 @@ import pytest
 from msgspec import Raw
 
 from ade.errors import NotConfirmed, StaleWrite, StoreCorrupt
-from ade.events.model import Event
-from ade.settings.sections import RedisSettings
-from ade.stores.ports import RULES
 from ade.stores.redis.client.client import RedisClient
-from ade.stores.redis.client.options import parse_url
 from ade.stores.redis.documents import RedisDocuments
 from ade.stores.redis.scan import PartitionScan
 from ade.stores.redis.wakeups import RedisWakeups
-from ade.stores.resource_ports import Document, DocumentWrite
+from tests.domain import RULES, Document, DocumentWrite, Event, RedisSettings, parse_url
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.server import Server

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from ade import Ade, Status
 from ade.settings import Settings
-from ade.settings.sections import RedisSettings, StoreSettings
+from tests.domain import RedisSettings, StoreSettings
 from tests.servers.pool import POOL
 from tests.servers.server import DURABLE
 

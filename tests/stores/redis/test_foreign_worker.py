@@ -16,20 +16,16 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from ade import Ade, Backoff, Status
+from ade import Ade, Backoff, Status, Task
 from ade.failures import FailureKind
 from ade.settings import Settings
-from ade.settings.sections import RedisSettings, StoreSettings
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.scripts import EARLIER_NAMES, script, script_names
 from ade.stores.redis.scripts import main as export_scripts
-from ade.stores.redis.tasks import RedisTasks
-from ade.tasks.model import Task
-from ade.tasks.outcomes import Failed
-from ade.tasks.payloads import Payloads
 from ade.worker.sweep import read_outcome, settle_due
 from tests.architecture.repository import ROOT
 from tests.cli.processes import call
+from tests.domain import Failed, Payloads, RedisSettings, RedisTasks, StoreSettings
 from tests.servers.pool import POOL
 from tests.servers.server import DURABLE
 from tests.worker.harness import eventually

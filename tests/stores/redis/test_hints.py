@@ -8,16 +8,13 @@ import pytest
 from msgspec import Raw
 
 from ade.errors import StoreUnsupported
-from ade.settings.sections import RedisSettings
-from ade.stores.ports import DONE, RULES, STOP, WORK
 from ade.stores.redis import wakeups as wakeups_module
 from ade.stores.redis.client.client import RedisClient
-from ade.stores.redis.store import open_redis
 from ade.stores.redis.wakeups import RedisWakeups
-from ade.stores.resource_ports import DocumentWrite
 from ade.stores.wakeups import TOPICS
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
+from tests.domain import DONE, RULES, STOP, WORK, DocumentWrite, RedisSettings, open_redis
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.proxy import Proxy

@@ -5,20 +5,17 @@ from typing import Any
 
 import pytest
 
+from ade import NewItem
 from ade.agents.conversations import rules as conversations_rules
-from ade.agents.conversations.inbox import ClearReason, InboxChange
-from ade.agents.conversations.model import InboxLimits, NewItem
-from ade.agents.conversations.rules import BatchClaimant
 from ade.errors import NotConfirmed, StaleWrite, StoreCorrupt, StoreFull
-from ade.settings.sections import RedisSettings
 from ade.stores.ports import INBOX
 from ade.stores.redis.client.client import RedisClient
-from ade.stores.redis.client.options import parse_url
 from ade.stores.redis.inboxes import RedisInboxes
 from ade.stores.redis.partitions import partition_of_key
 from ade.stores.redis.scan import PartitionScan
 from ade.stores.redis.wakeups import RedisWakeups
 from tests.agents.conversations.items import message, notification
+from tests.domain import BatchClaimant, ClearReason, InboxChange, InboxLimits, RedisSettings, parse_url
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.server import Server

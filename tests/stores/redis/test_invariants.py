@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from ade import Task
 from ade.stores.redis import scan
-from ade.tasks.model import Task
 from tests.servers.binaries import Binary
 from tests.servers.cluster import Cluster
 from tests.servers.pool import Pool

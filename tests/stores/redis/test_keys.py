@@ -8,28 +8,33 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from ade.agents.conversations.durable_inbox import DurableInbox
-from ade.agents.conversations.model import ItemKind, NewItem
-from ade.agents.model import Agent
+from ade import ItemKind, NewItem
 from ade.errors import NotConfirmed, StoreUnavailable
-from ade.locks.model import LockLimits, LockMode
-from ade.locks.requests import validate_request
-from ade.settings.sections import RedisSettings
-from ade.stores.ports import Stores
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import LENGTH, NEEDS, STATE_FIELDS
 from ade.stores.redis.keys import ANY, KEYS, families_of, names_of
-from ade.stores.redis.maintenance import RedisMaintenance
 from ade.stores.redis.scripts import LUA
-from ade.stores.redis.store import open_redis
-from ade.stores.redis.tasks import RedisTasks
-from ade.stores.resource_ports import DocumentWrite
-from ade.tasks.model import OutputLine, Queue, Schedule
 from ade.testing import TestClock
 from docs.generators.redis_store import state_places
 from tests.architecture.repository import SOURCE
 from tests.conformance.scene import Scene, raw
+from tests.domain import (
+    Agent,
+    DocumentWrite,
+    DurableInbox,
+    LockLimits,
+    LockMode,
+    OutputLine,
+    Queue,
+    RedisMaintenance,
+    RedisSettings,
+    RedisTasks,
+    Schedule,
+    Stores,
+    open_redis,
+    validate_request,
+)
 from tests.servers.pool import POOL
 
 PLAIN = RedisSettings(allow_volatile=True)

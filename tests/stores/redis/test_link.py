@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from ade.errors import NotConfirmed, StoreCorrupt, StoreError, StoreFull, StoreUnavailable, StoreUnsupported
-from ade.settings.sections import RedisSettings
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.connections import RedisConnection
 from ade.stores.redis.scripts import LuaScript
+from tests.domain import RedisSettings
 from tests.servers.binaries import Binary
 from tests.servers.plugin import tls_or_skip
 from tests.servers.proxy import Proxy

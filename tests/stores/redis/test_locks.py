@@ -9,18 +9,14 @@ import pytest
 
 from ade.errors import StoreCorrupt
 from ade.locks.deadlocks import DeadlockVictimChoice
-from ade.locks.model import LockLimits, LockMode, LockRequest
-from ade.locks.requests import validate_request
-from ade.settings.sections import RedisSettings
 from ade.stores.ports import LOCK
 from ade.stores.redis.client.client import BLOCKING_PATIENCE_S, RedisClient, timing_of
-from ade.stores.redis.client.options import parse_url
 from ade.stores.redis.event_log import RedisEvents
 from ade.stores.redis.locks import RedisLocks
 from ade.stores.redis.partitions import Partitions, partition_of_key
 from ade.stores.redis.wakeups import RedisWakeups
-from ade.stores.resource_ports import LockQuery
 from ade.testing import TestClock
+from tests.domain import LockLimits, LockMode, LockQuery, LockRequest, RedisSettings, parse_url, validate_request
 from tests.servers.binaries import Binary
 from tests.servers.cluster import Cluster
 from tests.servers.pool import Pool

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
+from ade import Task
 from ade.stores.redis.scripts import script
-from ade.tasks.model import Task
 from tests.conformance.scene import Scene
 from tests.servers.pool import Pool
 from tests.servers.server import Server

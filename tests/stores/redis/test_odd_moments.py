@@ -7,25 +7,29 @@ from typing import Any
 
 import pytest
 
+from ade import Status, Task
 from ade.errors import StoreUnsupported, UnknownDependency
 from ade.events.model import ALERT, Event
 from ade.failures import FailureKind, TaskError
-from ade.settings.sections import RedisSettings
-from ade.stores.ports import ClaimRequest
 from ade.stores.redis.blobs import RedisBlobs
 from ade.stores.redis.claims import LimitUsage
 from ade.stores.redis.codec import packed_event
 from ade.stores.redis.event_log import RedisEvents
 from ade.stores.redis.partitions import Partitions
-from ade.stores.redis.store import open_redis
 from ade.stores.redis.sweeps import RedisSweeps, claim_job
-from ade.stores.redis.tasks import RedisTasks
 from ade.tasks.decisions import cancel, edit, replay, settle
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import AfterFailure, Definition, Task
-from ade.tasks.outcomes import Failed, Succeeded
 from ade.testing import TestClock
 from tests.conformance.scene import Scene, raw
+from tests.domain import (
+    AfterFailure,
+    ClaimRequest,
+    Definition,
+    Failed,
+    RedisSettings,
+    RedisTasks,
+    Succeeded,
+    open_redis,
+)
 from tests.servers.plugin import binary_or_skip
 from tests.servers.pool import Pool
 from tests.servers.server import Options, Server, User

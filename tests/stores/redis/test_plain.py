@@ -5,13 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from ade import Status, Task
 from ade.errors import StaleLease
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.scripts import LuaScript, state_places
-from ade.tasks.changes import Change
-from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
 from tests.conformance.scene import Scene
+from tests.domain import Change
 from tests.servers.pool import Pool
 from tests.servers.server import Server
 

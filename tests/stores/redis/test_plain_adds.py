@@ -7,14 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from ade import Task
 from ade.errors import StoreCorrupt
-from ade.settings.sections import RedisSettings
 from ade.stores.redis.codec import SEQ
 from ade.stores.redis.inserts import RedisInserts
-from ade.stores.redis.store import open_redis
-from ade.tasks.model import Task
 from ade.testing import TestClock
 from tests.conformance.scene import Scene, raw
+from tests.domain import RedisSettings, open_redis
 from tests.servers.pool import Pool
 from tests.servers.server import Server
 from tests.stores.redis.ports import Ports, open_ports

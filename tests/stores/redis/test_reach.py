@@ -6,13 +6,12 @@ from datetime import UTC, datetime
 import pytest
 
 from ade.errors import StoreCorrupt, StoreUnavailable
-from ade.settings.sections import RedisSettings
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.topology import key_slot
 from ade.stores.redis.partitions import Partitions, ReachablePartitions
-from ade.stores.redis.store import open_redis
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
+from tests.domain import RedisSettings, open_redis
 from tests.servers.cluster import Cluster
 from tests.servers.plugin import binary_or_skip
 from tests.servers.server import PLAIN

@@ -5,11 +5,12 @@ import logging
 
 import pytest
 
+from ade import Task
 from ade.errors import StaleLease
 from ade.stores.redis.repair import health_check
-from ade.tasks.model import Definition, Task
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
+from tests.domain import Definition
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.server import Server

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from ade.errors import StoreUnavailable
-from ade.settings.sections import RedisSettings
 from ade.stores.redis.client.client import RedisClient
+from tests.domain import RedisSettings
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.sentinel import Sentinels

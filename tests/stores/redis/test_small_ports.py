@@ -5,16 +5,16 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec import structs
 
+from ade import Status
 from ade.errors import StoreCorrupt, StoreFull
-from ade.events.model import Event
 from ade.stores.ports import StatusCount
 from ade.stores.redis.client.client import timing_of
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.sweeps import claim_job
 from ade.stores.redis.workers import FORGET_AFTER_MS, RedisWorkers
-from ade.tasks.lifecycle import Status
 from ade.tasks.model import MOST_OUTPUT_LINES, Definition, Queue, Schedule
 from tests.conformance.scene import raw
+from tests.domain import Event
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.server import Server

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from ade.errors import StoreError
-from ade.settings.sections import RedisSettings
 from ade.stores.redis import maintenance
 from ade.stores.redis.maintenance import IDLE_MS, RESULTS_KEPT_MS, RedisMaintenance
-from ade.stores.redis.store import open_redis
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
+from tests.domain import RedisSettings, open_redis
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.server import DURABLE, Options, Server

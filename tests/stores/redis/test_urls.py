@@ -3,9 +3,9 @@
 import pytest
 
 from ade.errors import InvalidUrl
-from ade.settings.sections import RedisSettings
 from ade.stores.redis.client.options import RedisAddress, RedisLogin, TlsOptions, TopologyKind, parse_url
 from ade.stores.redis.keys import names_of
+from tests.domain import RedisSettings
 
 
 def test_one_server_needs_no_more_than_a_host() -> None:

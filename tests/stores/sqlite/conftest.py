@@ -7,9 +7,9 @@ import pytest
 
 from ade.settings.sections import LimitSettings, StoreSettings
 from ade.stores.ports import Clock, Stores
-from ade.stores.sqlite.store import open_sqlite
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
+from tests.domain import open_sqlite
 
 OpenStore = Callable[..., Awaitable[Stores]]
 

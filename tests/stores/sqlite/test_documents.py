@@ -4,10 +4,9 @@ from typing import Any
 
 from msgspec import Raw
 
-from ade.events.model import Event
-from ade.stores.resource_ports import DocumentWrite
 from ade.stores.sqlite.documents import SqliteDocuments
 from tests.conformance.scene import Scene
+from tests.domain import DocumentWrite, Event
 from tests.stores.sqlite.repeating import RepeatingWriter
 
 

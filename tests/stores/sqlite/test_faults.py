@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ade.stores.ports import TaskQuery
 from ade.testing import TestClock
+from tests.domain import TaskQuery
 from tests.stores.sqlite.conftest import OpenStore
 from tests.stores.sqlite.processes import answer_of, command, on_small_disk, with_failing_syncs
 

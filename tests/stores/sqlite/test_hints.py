@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ade.stores.ports import DONE, RULES, STOP, WORK
 from ade.stores.sqlite.files import place_of
 from ade.stores.sqlite.wakeups import FileWakeups
 from ade.stores.wakeups import LocalWakeups
+from tests.domain import DONE, RULES, STOP, WORK
 
 
 @pytest.fixture(params=["inotify", "polling"])

@@ -7,19 +7,23 @@ import apsw
 import pytest
 
 from ade.agents.conversations import rules as conversations_rules
-from ade.agents.conversations.durable_inbox import DurableInbox
-from ade.agents.conversations.inbox import ClearReason, Inbox, unused
-from ade.agents.conversations.model import InboxLimits
-from ade.agents.conversations.rules import BatchClaimant
 from ade.errors import DiskFull, StoreCorrupt
-from ade.settings.sections import StoreSettings
-from ade.stores.ports import Stores
 from ade.stores.sqlite.inboxes import SqliteInboxes
 from ade.stores.sqlite.read_only_store import open_read_only_store
-from ade.stores.sqlite.store import open_sqlite
 from ade.stores.sqlite.writer import WriteChecks
 from tests.agents.conversations.items import message, notification
 from tests.conformance.scene import Scene
+from tests.domain import (
+    BatchClaimant,
+    ClearReason,
+    DurableInbox,
+    Inbox,
+    InboxLimits,
+    Stores,
+    StoreSettings,
+    open_sqlite,
+    unused,
+)
 from tests.stores.sqlite.repeating import RepeatingWriter
 
 

@@ -4,13 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ade.locks.model import LockLimits, LockMode
-from ade.locks.requests import validate_request
-from ade.settings.sections import StoreSettings
-from ade.stores.ports import Stores
 from ade.stores.sqlite.locks import SqliteLocks
-from ade.stores.sqlite.store import open_sqlite
 from ade.testing import TestClock
+from tests.domain import LockLimits, LockMode, Stores, StoreSettings, open_sqlite, validate_request
 
 LIMITS = LockLimits(acquires=2, acquires_per_ms=10_000)
 

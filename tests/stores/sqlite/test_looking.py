@@ -8,11 +8,8 @@ import pytest
 from msgspec import Raw
 
 from ade.errors import StoreReadOnly
-from ade.settings.sections import StoreSettings
-from ade.stores.ports import TaskQuery
-from ade.stores.resource_ports import DocumentWrite
 from ade.stores.sqlite.read_only_store import open_read_only_store
-from ade.stores.sqlite.store import open_sqlite
+from tests.domain import DocumentWrite, StoreSettings, TaskQuery, open_sqlite
 from tests.tasks.factories import new_task
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from ade.errors import DiskFull, QueueFull, StoreUnavailable
 from ade.stores.sqlite.connection import connect
-from ade.tasks.model import Queue
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
+from tests.domain import Queue
 from tests.stores.sqlite.conftest import OpenStore
 
 

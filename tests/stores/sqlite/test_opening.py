@@ -9,15 +9,12 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ade.agents.model import Agent, AgentStatus
 from ade.errors import StoreCorrupt, StoreError, StoreForeign, StoreReadOnly, StoreTooNew, StoreUnsupported
-from ade.settings.sections import StoreSettings
-from ade.stores.ports import ClaimRequest
 from ade.stores.sqlite.connection import APPLICATION_ID, connect, migrations
-from ade.stores.sqlite.store import open_sqlite
 from ade.stores.sqlite.tasks import SqliteTasks
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
+from tests.domain import Agent, AgentStatus, ClaimRequest, StoreSettings, open_sqlite
 from tests.stores.sqlite.conftest import OpenStore
 
 

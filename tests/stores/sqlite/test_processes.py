@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from ade import Status
 from ade.errors import StoreUnavailable
-from ade.stores.ports import WORK
 from ade.stores.sqlite.tasks import SqliteTasks
-from ade.tasks.lifecycle import Status
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
+from tests.domain import WORK
 from tests.stores.sqlite.conftest import OpenStore
 from tests.stores.sqlite.processes import answer_of, command, line_of, started
 

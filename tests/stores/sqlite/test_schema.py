@@ -5,13 +5,13 @@ from pathlib import Path
 
 import apsw
 
+from ade import Status, Task
 from ade.stores import sqlite
 from ade.stores.sql_files import NamedStatement, SqlFile, parse_statements
 from ade.stores.sqlite.codec import COLUMN_FIELDS, DETAIL_FIELDS, OUTCOME_FIELDS, PROGRESS_FIELDS
 from ade.stores.sqlite.connection import APPLICATION_ID, connect, migrations
 from ade.stores.sqlite.maintenance import INVARIANTS
-from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status
-from ade.tasks.model import Task
+from tests.domain import CLAIMABLE, FINAL
 
 STORE = Path(sqlite.__file__).parent
 SCHEMA = (STORE / "schema.sql").read_text(encoding="utf-8")

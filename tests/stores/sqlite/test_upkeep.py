@@ -10,11 +10,9 @@ import apsw
 import pytest
 
 from ade.errors import StoreCorrupt, StoreError, StoreReadOnly, StoreUnavailable
-from ade.settings.sections import StoreSettings
-from ade.stores.ports import Stores
-from ade.stores.sqlite.store import open_sqlite
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
+from tests.domain import Stores, StoreSettings, open_sqlite
 from tests.stores.sqlite.conftest import OpenStore
 
 MEGABYTE = 1 << 20

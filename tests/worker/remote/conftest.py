@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from ade import Ade, Status
-from ade.accounts.model import Role
-from ade.composition.remote_worker import work_over_http
+from ade import Ade, Status, Task, work_over_http
 from ade.settings import load
-from ade.tasks.model import Task
 from ade.tasks.service import CompletionWatcher
 from ade.worker.supervisor import Handover
+from tests.domain import Role
 from tests.server.conftest import House, house, small_house
 from tests.worker.harness import eventually
 

@@ -1,14 +1,11 @@
 """Runs behind HTTP that wait for people, and those that the guard forbids."""
 
 from ade import Ade, Context, Status
-from ade.accounts.model import Role
 from ade.approvals import repository as approvals_repository
 from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict
-from ade.approvals.model import Decision
-from ade.approvals.rulebook import Rulebook
 from ade.approvals.service import vote
-from ade.approvals.votes import VoteRequest
 from ade.failures import FailureKind
+from tests.domain import Decision, Role, Rulebook, VoteRequest
 from tests.server.conftest import House
 from tests.worker.remote.conftest import Remote, at_work
 

@@ -11,11 +11,10 @@ from functools import partial
 
 import pytest
 
-from ade import Ade, Context, Retry, Status
-from ade.accounts.model import Role
+from ade import Ade, Context, Retry, Status, work_over_http
 from ade.common.http.pool import origin_of
-from ade.composition.remote_worker import work_over_http
 from tests.common.http.servers import Server, Visit, serving
+from tests.domain import Role
 from tests.server.conftest import House
 from tests.stalls import undisturbed
 from tests.worker.harness import eventually

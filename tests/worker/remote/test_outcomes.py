@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from ade import Ade, Backoff, read
+from ade import Ade, Backoff, Task, read
 from ade.tasks.enqueue import make_plan
-from ade.tasks.model import Definition, Task
 from ade.tasks.option_values import parse_rate
 from ade.tasks.options import new_definition_of, new_task_of
 from tests.depth import examples
+from tests.domain import Definition
 
 _UNITS_MS = (1_000, 60_000, 3_600_000, 86_400_000)
 

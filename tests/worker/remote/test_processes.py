@@ -11,10 +11,9 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from ade.accounts.model import Role
-from ade.client.client import Client, connect
-from ade.tasks.lifecycle import Status
+from ade import Client, Status, connect
 from tests.depth import sampled
+from tests.domain import Role
 from tests.faults.served import Served, served_on
 from tests.faults.workers import until
 

@@ -8,12 +8,11 @@ from collections import Counter
 import pytest
 
 from ade import Ade, Context, LockTimeout, Preview, RateLimited, Retry, Status, SyncContext, TaskHandle, Unrecoverable
-from ade.accounts.model import Role
 from ade.errors import InvalidTask
 from ade.failures import FailureKind
 from ade.locks.model import DEFAULT_NAMESPACE
 from ade.settings import SettingsError
-from ade.stores.resource_ports import LockQuery
+from tests.domain import LockQuery, Role
 from tests.server.conftest import House
 from tests.stalls import undisturbed
 from tests.worker.harness import eventually

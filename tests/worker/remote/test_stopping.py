@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ade import Ade, Context, Status
-from ade.accounts.model import Role
-from ade.composition.remote_worker import work_over_http
+from ade import Ade, Context, Status, work_over_http
+from tests.domain import Role
 from tests.server.conftest import House, open_house
 from tests.servers.ports import ReservedPort
 from tests.stores.urls import store_url

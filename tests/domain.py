@@ -1,0 +1,194 @@
+"""The records, ports, and services of ADE that tests of many features use, so that a moved module changes one line."""
+
+from ade.accounts.authentication import local_caller
+from ade.accounts.model import (
+    Caller,
+    InvalidAccount,
+    NotAuthenticated,
+    Permission,
+    Role,
+    TooManyRequests,
+    UnknownAccount,
+    User,
+)
+from ade.accounts.sessions import use_session
+from ade.accounts.tokens import create_token, use_token
+from ade.accounts.users import UserChanges, add_user, change_user
+from ade.agents.conversations.durable_inbox import DurableInbox
+from ade.agents.conversations.inbox import BlockedReason, ClearReason, Inbox, InboxChange, ReturnReason, unused
+from ade.agents.conversations.model import InboxLimits
+from ade.agents.conversations.rules import BatchClaimant
+from ade.agents.model import Agent, AgentStatus
+from ade.agents.profiles import BUILT_IN, ProtocolName
+from ade.agents.runs.model import AgentProgress, AgentResult
+from ade.app.functions import TaskFunction
+from ade.approvals.errors import ReauthenticationNeeded
+from ade.approvals.guard import GuardOccasion, GuardRulesVerdict
+from ade.approvals.model import Decision, Delegation, GateState, Review
+from ade.approvals.proof import ApprovalProof
+from ade.approvals.rulebook import Rulebook
+from ade.approvals.rulebook_document import read_rulebook
+from ade.approvals.votes import VoteRequest
+from ade.common.http.pool import HttpClient
+from ade.composition.stores import open_stores
+from ade.events.model import FINAL_EVENTS, Event
+from ade.locks.client import StoreLockClient
+from ade.locks.holder import LockHolder
+from ade.locks.model import LockLimits, LockMode, LockRequest, LockSpec
+from ade.locks.requests import validate_request
+from ade.server.operations import RequestContext
+from ade.server.pagination import Page
+from ade.server.problems import RequestRefused, ServerProblem
+from ade.server.registry import shape_of
+from ade.server.routes import ROUTE_OF, ROUTES
+from ade.server.routing import AuthLevel, Route, TrafficClass
+from ade.server.wire_format import from_wire, plan_of, to_wire
+from ade.settings.runtime import set_value
+from ade.settings.sections import RedisSettings, StoreSettings, TaskSettings, WorkerSettings
+from ade.stores.ports import DONE, RULES, STOP, WORK, ClaimRequest, Stores, TaskQuery
+from ade.stores.redis.client.options import parse_url
+from ade.stores.redis.maintenance import RedisMaintenance
+from ade.stores.redis.store import open_redis
+from ade.stores.redis.tasks import RedisTasks
+from ade.stores.resource_ports import Document, DocumentWrite, LockQuery, LockStore
+from ade.stores.sqlite.store import open_sqlite
+from ade.tasks.admission import LAST_MOMENT, admit
+from ade.tasks.changes import Change, ChangePrecondition
+from ade.tasks.decisions import lose_lease, settle
+from ade.tasks.enqueue import enqueue, fresh_id, uuid7
+from ade.tasks.handlers import HandlerMode
+from ade.tasks.identifiers import DELIVER, is_task_id
+from ade.tasks.lifecycle import CLAIMABLE, FINAL, Verb
+from ade.tasks.model import AfterFailure, Definition, OutputLine, Queue, Schedule, Worker
+from ade.tasks.options import NewDefinition, NewTask
+from ade.tasks.outcomes import Failed, Released, Succeeded
+from ade.tasks.payloads import Payloads
+from ade.webhooks.deliveries import DeliveryResponse, DeliveryTaskArguments
+from ade.webhooks.destinations import NetworkPolicy, networks_of
+from ade.webhooks.dispatch import deliver
+from ade.webhooks.model import Webhook
+from ade.worker.sweep import settle_due
+
+__all__ = [
+    "BUILT_IN",
+    "CLAIMABLE",
+    "DELIVER",
+    "DONE",
+    "FINAL",
+    "FINAL_EVENTS",
+    "LAST_MOMENT",
+    "ROUTES",
+    "ROUTE_OF",
+    "RULES",
+    "STOP",
+    "WORK",
+    "AfterFailure",
+    "Agent",
+    "AgentProgress",
+    "AgentResult",
+    "AgentStatus",
+    "ApprovalProof",
+    "AuthLevel",
+    "BatchClaimant",
+    "BlockedReason",
+    "Caller",
+    "Change",
+    "ChangePrecondition",
+    "ClaimRequest",
+    "ClearReason",
+    "Decision",
+    "Definition",
+    "Delegation",
+    "DeliveryResponse",
+    "DeliveryTaskArguments",
+    "Document",
+    "DocumentWrite",
+    "DurableInbox",
+    "Event",
+    "Failed",
+    "GateState",
+    "GuardOccasion",
+    "GuardRulesVerdict",
+    "HandlerMode",
+    "HttpClient",
+    "Inbox",
+    "InboxChange",
+    "InboxLimits",
+    "InvalidAccount",
+    "LockHolder",
+    "LockLimits",
+    "LockMode",
+    "LockQuery",
+    "LockRequest",
+    "LockSpec",
+    "LockStore",
+    "NetworkPolicy",
+    "NewDefinition",
+    "NewTask",
+    "NotAuthenticated",
+    "OutputLine",
+    "Page",
+    "Payloads",
+    "Permission",
+    "ProtocolName",
+    "Queue",
+    "ReauthenticationNeeded",
+    "RedisMaintenance",
+    "RedisSettings",
+    "RedisTasks",
+    "Released",
+    "RequestContext",
+    "RequestRefused",
+    "ReturnReason",
+    "Review",
+    "Role",
+    "Route",
+    "Rulebook",
+    "Schedule",
+    "ServerProblem",
+    "StoreLockClient",
+    "StoreSettings",
+    "Stores",
+    "Succeeded",
+    "TaskFunction",
+    "TaskQuery",
+    "TaskSettings",
+    "TooManyRequests",
+    "TrafficClass",
+    "UnknownAccount",
+    "User",
+    "UserChanges",
+    "Verb",
+    "VoteRequest",
+    "Webhook",
+    "Worker",
+    "WorkerSettings",
+    "add_user",
+    "admit",
+    "change_user",
+    "create_token",
+    "deliver",
+    "enqueue",
+    "fresh_id",
+    "from_wire",
+    "is_task_id",
+    "local_caller",
+    "lose_lease",
+    "networks_of",
+    "open_redis",
+    "open_sqlite",
+    "open_stores",
+    "parse_url",
+    "plan_of",
+    "read_rulebook",
+    "set_value",
+    "settle",
+    "settle_due",
+    "shape_of",
+    "to_wire",
+    "unused",
+    "use_session",
+    "use_token",
+    "uuid7",
+    "validate_request",
+]
