@@ -6,8 +6,7 @@ from contextlib import contextmanager
 
 from ade.composition.app_store import OpenStore
 from tests.domain import RULES, Stores
-from tests.stalls import watching
-from tests.worker.harness import eventually
+from tests.waiting import eventually, watching
 
 PROMISED_S = 1.0  # until a changed rule takes effect everywhere
 

@@ -18,19 +18,15 @@ MOST_INTERNAL_IMPORTS = 1_180
 # Where a real delay is the point. Waits for a condition are in tests/waiting.py; a test that is about a real clock is
 # marked `realtime` and needs no line here.
 SLEEPS = {
-    "tests/waiting.py": (3, "the bounded waits that all others use"),
-    "tests/stalls.py": (1, "notices when the machine stands still"),
+    "tests/waiting.py": (3, "the bounded waits that all others use, and the watch for a machine that stands still"),
     "tests/servers/proxy.py": (1, "a slow path is one of the faults it can have"),
     "tests/stores/sqlite/test_hints.py": (1, "measures how much CPU an idle process takes"),
     "tests/worker/process_tasks.py": (1, "a task that takes time to leave"),
     "tests/worker/remote/errands.py": (1, "a task that blocks the event loop"),
     "tests/faults/worker_program.py": (2, "tasks that take time, and one that blocks the event loop"),
-    "tests/faults/test_http_server.py": (1, "a client's pause before it tries a dead server again"),
     "tests/faults/test_lost_data.py": (1, "measures how much idle workers ask in a second"),
-    "tests/faults/on_servers.py": (2, "the pace of a load"),
-    "tests/faults/campaign/app.py": (5, "tasks that take time"),
-    "tests/faults/campaign/course.py": (3, "the pace of the kills, in a program of minutes"),
-    "tests/faults/campaign/roles.py": (2, "the pace of the producers, in a program of minutes"),
+    "tests/faults/campaign/app.py": (2, "tasks that take time, on a loop and in a thread"),
+    "tests/faults/campaign/course.py": (1, "the pace of the kills, in a program of minutes"),
 }
 
 

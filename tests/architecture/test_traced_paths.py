@@ -63,7 +63,7 @@ def trace() -> Iterator[Trace]:
 
 
 async def files_of(trace: Trace, act: Callable[[], Awaitable[object]]) -> set[str]:
-    """The files that every call crosses once others have warmed every cache; background work is in only some of them."""
+    """The files that every call crosses once others have warmed every cache; background work does not cross all."""
     for _ in range(3):
         await act()
     seen = []

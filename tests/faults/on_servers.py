@@ -19,7 +19,7 @@ from ade.settings import Settings
 from tests.domain import Event, Payloads, RedisSettings, Stores, enqueue, open_stores, uuid7
 from tests.faults.campaign.history import Story
 from tests.faults.workers import Site, WorkerProcess
-from tests.worker.harness import eventually
+from tests.waiting import eventually, is_set_within
 
 VOLATILE = RedisSettings(allow_volatile=True)
 GENEROUS = 50  # attempts: faults use some up
@@ -160,17 +160,17 @@ class Load:
     def __init__(self, site: ServerSite, stores: Stores) -> None:
         self._site = site
         self._stores = stores
-        self._stopping = False
+        self._stopping = asyncio.Event()
         self.acknowledged: list[str] = []
         self.unconfirmed: list[str] = []
         self.troubles: list[StoreError] = []
 
     async def produce(self, seconds: float) -> None:
         payloads = Payloads(self._stores.blobs)
-        while not self._stopping:
+        while not self._stopping.is_set():
             tasks = [self._site.task(seconds) for _ in range(_BATCH)]
             ids = [task.id for task in tasks]
-            while not self._stopping:
+            while not self._stopping.is_set():
                 try:
                     await enqueue(self._stores, payloads, tasks)
                 except NotConfirmed:
@@ -178,14 +178,14 @@ class Load:
                     break
                 except StoreError as error:
                     self.troubles.append(error)
-                    await asyncio.sleep(_PACE_S)
+                    await is_set_within(self._stopping, _PACE_S)
                 else:
                     self.acknowledged += ids
                     break
-            await asyncio.sleep(_PACE_S)
+            await is_set_within(self._stopping, _PACE_S)
 
     def stop(self) -> None:
-        self._stopping = True
+        self._stopping.set()
 
     async def more(self, count: int = 20, within_s: float = 60.0) -> None:
         """Wait until this many more tasks were accepted."""

@@ -13,8 +13,7 @@ from tests.agents.runs.test_interrupted_runs import hanging, is_alive
 from tests.agents.runs.test_runs import transcripts_of
 from tests.faults.programs import Stage, stage
 from tests.faults.workers import until
-from tests.waiting import time_until
-from tests.worker.harness import eventually
+from tests.waiting import eventually, time_until
 
 pytestmark = [pytest.mark.faults]
 

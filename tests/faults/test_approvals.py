@@ -31,7 +31,7 @@ from tests.domain import (
     uuid7,
 )
 from tests.faults.workers import PATIENCE_S, ROOT, Site
-from tests.worker.harness import eventually
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.faults]
 PREVIEWED = Review(has_preview=True)

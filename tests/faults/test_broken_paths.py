@@ -15,7 +15,7 @@ from tests.faults.workers import until
 from tests.servers.plugin import binary_or_skip
 from tests.servers.proxy import Proxy
 from tests.servers.server import Server
-from tests.stalls import watching
+from tests.waiting import watching
 
 pytestmark = [pytest.mark.faults]
 

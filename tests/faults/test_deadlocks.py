@@ -12,7 +12,7 @@ from tests.domain import LockQuery
 from tests.faults.deadlock_program import SETTINGS, Part
 from tests.faults.programs import Program, Stage, stage
 from tests.servers.pool import POOL
-from tests.worker.harness import eventually
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.faults
 

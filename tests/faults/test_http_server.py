@@ -19,6 +19,7 @@ from tests.domain import Event, HttpClient, Role, Stores, TaskQuery
 from tests.faults.served import Served, served_on
 from tests.faults.workers import until
 from tests.server.conftest import define
+from tests.waiting import is_set_within
 
 pytestmark = [pytest.mark.faults]
 
@@ -67,7 +68,7 @@ class Customer:
                 self._ledger.broken.add(key)
                 if is_over.is_set():
                     return
-                await asyncio.sleep(0.05)
+                await is_set_within(is_over, 0.05)
                 continue
             if status == _CONFLICT:
                 assert json.loads(body)["code"] == HttpFault.REQUEST_IN_PROGRESS, body

@@ -15,7 +15,7 @@ from tests.faults.workers import until
 from tests.servers.binaries import Binary
 from tests.servers.plugin import binary_or_skip
 from tests.servers.server import Server
-from tests.worker.harness import eventually
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.faults]
 

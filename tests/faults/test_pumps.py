@@ -23,7 +23,8 @@ from tests.domain import DurableInbox, InboxLimits, LockQuery, Stores, open_stor
 from tests.faults.programs import Program, Stage, stage
 from tests.faults.pump_program import CONSUMER, ENDED, ENQUEUED, REMEMBERED, SETTINGS, Line, Part
 from tests.servers.pool import POOL
-from tests.worker.harness import Workshop, eventually
+from tests.waiting import eventually
+from tests.worker.harness import Workshop
 
 pytestmark = pytest.mark.faults
 

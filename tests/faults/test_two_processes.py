@@ -9,7 +9,7 @@ import pytest
 from ade import Ade
 from tests.faults.load_program import make_app
 from tests.faults.programs import Program, Stage, stage
-from tests.worker.harness import eventually
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.faults]
 

@@ -20,7 +20,7 @@ from tests.depth import sampled
 from tests.domain import NetworkPolicy, Payloads, RedisSettings, Stores, Webhook, networks_of, open_stores
 from tests.faults.programs import Program, Stage, stage
 from tests.servers.pool import POOL
-from tests.worker.harness import eventually
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.faults, pytest.mark.realtime]
 

@@ -7,7 +7,7 @@ from tests.domain import RULES
 from tests.server.conftest import Answer, House, open_house
 from tests.servers.pool import POOL
 from tests.servers.proxy import Proxy
-from tests.worker.harness import eventually
+from tests.waiting import eventually
 
 PATIENCE_S = 3.0
 MANY = 40

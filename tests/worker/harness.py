@@ -24,9 +24,8 @@ from ade.worker.instrumentation import WorkerProbe
 from ade.worker.supervisor import Handover
 from ade.worker.worker import WorkerService
 from tests.domain import Definition, Payloads, enqueue, uuid7
-from tests.waiting import PATIENCE_S, eventually
+from tests.waiting import PATIENCE_S
 
-__all__ = ["PATIENCE_S", "eventually"]
 AT_ONCE = Backoff(base_ms=0, cap_ms=0, jitter=0.0)
 ONLY_WHEN_TOLD = 600.0  # a poll so slow that whatever happens was not found by polling
 

@@ -17,7 +17,8 @@ from ade.worker.backend import WorkerOptions
 from ade.worker.capacity import AgentCapacity
 from ade.worker.worker import WorkerService
 from tests.domain import Agent, AgentStatus, ClaimRequest, Stores, open_stores
-from tests.worker.harness import Gate, Replaced, Workshop, eventually, soon
+from tests.waiting import eventually
+from tests.worker.harness import Gate, Replaced, Workshop, soon
 
 CODER = "coder-1"
 

@@ -12,8 +12,9 @@ from ade import Context, RateLimited, Status, SyncContext, write
 from ade.errors import RunOver
 from ade.tasks.service import cancel
 from tests.domain import HandlerMode, LockQuery, LockSpec, LockStore
+from tests.waiting import eventually
 from tests.worker import process_tasks
-from tests.worker.harness import Gate, Replaced, Workshop, eventually, plain, soon
+from tests.worker.harness import Gate, Replaced, Workshop, plain, soon
 from tests.worker.lock_contenders import Outsider
 
 REPO = "repo:app"

@@ -13,7 +13,8 @@ from ade.approvals import service as approvals_service
 from ade.approvals.model import MAX_STEP_REQUESTS, Decision, Gate, GateState, Policy, PolicyRule, Review, Subject
 from ade.tasks import service as tasks_service
 from tests.domain import HandlerMode, User, UserChanges, VoteRequest, add_user, change_user
-from tests.worker.harness import Workshop, eventually
+from tests.waiting import eventually
+from tests.worker.harness import Workshop
 
 
 def note(journal: str, word: str) -> None:

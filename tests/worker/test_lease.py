@@ -14,7 +14,8 @@ from ade.errors import StoreUnavailable
 from ade.stores.ports import Renewal, WorkerStore
 from ade.worker.lease import LeaseThread
 from ade.worker.watchdog import WatchdogSpec
-from tests.worker.harness import Replaced, Workshop, eventually
+from tests.waiting import eventually
+from tests.worker.harness import Replaced, Workshop
 
 
 class Scene:

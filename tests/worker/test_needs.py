@@ -7,7 +7,8 @@ import pytest
 from ade import Status, Task
 from ade.agents import registry
 from tests.domain import Agent, ClaimRequest, Stores, Worker
-from tests.worker.harness import Workshop, eventually, soon
+from tests.waiting import eventually
+from tests.worker.harness import Workshop, soon
 
 CODER = "coder-1"
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from ade import Status
 from tests.domain import HandlerMode
+from tests.waiting import PATIENCE_S, eventually
 from tests.worker import process_tasks
-from tests.worker.harness import PATIENCE_S, Workshop, eventually, plain
+from tests.worker.harness import Workshop, plain
 
 UNGUARDED = """
 import asyncio

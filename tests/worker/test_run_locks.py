@@ -7,8 +7,9 @@ import pytest
 from ade import Ade, Context, Status, SyncContext, read, write
 from ade.errors import InvalidLock, LockTimeout
 from tests.domain import HandlerMode, LockQuery, set_value
+from tests.waiting import eventually
 from tests.worker import process_tasks
-from tests.worker.harness import Gate, Workshop, eventually, plain, soon
+from tests.worker.harness import Gate, Workshop, plain, soon
 from tests.worker.lock_contenders import Outsider
 
 REPO, DB = "repo:app", "db:main"

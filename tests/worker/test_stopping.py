@@ -20,8 +20,9 @@ from ade.stores.ports import STOP, ClaimRequest, Renewal
 from ade.tasks.service import cancel
 from ade.worker import supervisor
 from tests.domain import HandlerMode, Worker, lose_lease
+from tests.waiting import eventually
 from tests.worker import process_tasks
-from tests.worker.harness import ONLY_WHEN_TOLD, Gate, Replaced, Workshop, eventually, plain, soon
+from tests.worker.harness import ONLY_WHEN_TOLD, Gate, Replaced, Workshop, plain, soon
 
 
 class Ending:

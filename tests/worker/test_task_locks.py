@@ -13,7 +13,8 @@ from ade.tasks.explain import explain
 from ade.tasks.service import cancel
 from ade.worker.sweep import serve_locks, stall_lost
 from tests.domain import ClaimRequest, LockHolder, LockQuery, LockSpec, Queue, StoreLockClient, Stores, set_value
-from tests.worker.harness import Gate, Workshop, eventually, plain, soon
+from tests.waiting import eventually
+from tests.worker.harness import Gate, Workshop, plain, soon
 from tests.worker.lock_contenders import Outsider
 
 REPO, DB = "repo:app", "db:main"

@@ -16,7 +16,7 @@ from ade.agents.conversations.rules import BatchClaimant, RestartLimits
 from ade.agents.conversations.scheduler import NAMESPACE, ConversationScheduler
 from ade.failures import Backoff
 from tests.domain import DurableInbox, Event, Inbox, LockQuery, Stores
-from tests.worker.harness import eventually
+from tests.waiting import eventually
 
 CODER = "agent:coder"
 ONLY_WHEN_TOLD = 600.0  # a poll so slow that whatever happens was not found by polling

@@ -18,7 +18,8 @@ from ade.tasks.service import replay
 from tests.agents.conversations.coding_agent import TALK, Coder, tasks_of, turns
 from tests.agents.conversations.consumers import Points, Waterworks
 from tests.domain import AgentProgress, DurableInbox, Inbox, enqueue
-from tests.worker.harness import Gate, Workshop, eventually, soon
+from tests.waiting import eventually
+from tests.worker.harness import Gate, Workshop, soon
 
 THREE_IN_A_ROW = RestartLimits(window_ms=600_000, most_in_a_row=3, pause=Backoff(base_ms=0, cap_ms=0))
 

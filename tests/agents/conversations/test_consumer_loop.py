@@ -15,7 +15,8 @@ from ade.agents.conversations.model import ItemBatch
 from ade.errors import StaleWrite
 from ade.stores.resource_ports import InboxStore
 from tests.agents.conversations.consumers import Listener, Points, Waterworks
-from tests.worker.harness import Gate, Replaced, eventually, soon
+from tests.waiting import eventually
+from tests.worker.harness import Gate, Replaced, soon
 
 TALK = "talk"
 

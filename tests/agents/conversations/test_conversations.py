@@ -11,7 +11,7 @@ from ade.agents.runs.model import AgentResult, result_in
 from ade.composition import agents
 from tests.agents.runs.fake_agent_app import app as house
 from tests.domain import DurableInbox, TaskQuery, WorkerSettings
-from tests.worker.harness import eventually
+from tests.waiting import eventually
 
 SESSION = "5c2b8f7e-1111-4222-8333-444455556666"
 

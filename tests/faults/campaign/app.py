@@ -84,7 +84,7 @@ class CampaignApp:
         return special.get(number % 20, self._step)
 
     async def _run_step(self, slot: int, number: int) -> int:
-        await asyncio.sleep(STEP_S * self._pace)
+        await self._take(STEP_S)
         return number
 
     def _run_in_thread(self, slot: int, number: int) -> int:
@@ -92,7 +92,7 @@ class CampaignApp:
         return number
 
     async def _run_stumbling(self, ctx: Context, slot: int, number: int) -> int:
-        await asyncio.sleep(STEP_S * self._pace / 2)
+        await self._take(STEP_S / 2)
         if ctx.attempt <= 1 + number % 3:
             raise ConnectionError(f"attempt {ctx.attempt} stumbles")
         return number
@@ -104,9 +104,13 @@ class CampaignApp:
     async def _pay(self, key: str) -> str:
         if self._payments is not None:
             self._payments.write((key,))
-        await asyncio.sleep(STEP_S * self._pace)  # a kill in here leaves the effect unknown
+        await self._take(STEP_S)  # a kill in here leaves the effect unknown
         return f"receipt for {key}"
 
     async def _run_long(self, slot: int, number: int) -> int:
-        await asyncio.sleep(LONG_STEP_S * self._pace)
+        await self._take(LONG_STEP_S)
         return number
+
+    async def _take(self, seconds: float) -> None:
+        """The time that a step takes, for as long as nobody is in a hurry."""
+        await asyncio.sleep(seconds * self._pace)

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import structs
@@ -16,6 +17,7 @@ from tests.faults.campaign.roles import CLERK, HASTY_WORKER, PRODUCER, WORKER
 from tests.servers.binaries import available
 from tests.servers.cluster import Cluster
 from tests.servers.server import DURABLE, Server
+from tests.waiting import eventually
 
 Tell = Callable[[str], None]
 _TELL_EVERY_S = 5.0
@@ -84,12 +86,14 @@ class Course:
 
     async def fill(self) -> None:
         """Until there are enough tasks in flight."""
-        deadline = time.monotonic() + _FILL_S
-        while (unfinished := await self._app.unfinished()) < self._plan.aim:
-            assert time.monotonic() < deadline, f"only {unfinished} tasks in flight after {_FILL_S:g} s"
+
+        async def is_full() -> bool:
+            unfinished = await self._app.unfinished()
             self._nemesis.look_after()
             self._say("filling", unfinished)
-            await asyncio.sleep(_LOOK_EVERY_S)
+            return unfinished >= self._plan.aim
+
+        await eventually(is_full, _FILL_S, every_s=_LOOK_EVERY_S)
 
     async def kill(self) -> None:
         """Until as many processes were killed as were planned."""
@@ -107,19 +111,21 @@ class Course:
         self._nemesis.end([PRODUCER, WORKER])
         for slot in range(_DRAINERS):
             self._nemesis.add(HASTY_WORKER, slot)
-        deadline = time.monotonic() + self._plan.drain_s
         clerks_are_here = True
-        while self._left or clerks_are_here:
+
+        async def is_drained() -> bool:
+            nonlocal clerks_are_here
             self._left = await self._app.unfinished()
             if not self._left and clerks_are_here:  # they bring dead letters back to life, so look once more
                 self._nemesis.end([CLERK])
                 clerks_are_here = False
                 self._left = await self._app.unfinished()
-            if time.monotonic() > deadline:
-                break
             self._nemesis.look_after()
             self._say("draining", self._left)
-            await asyncio.sleep(_LOOK_EVERY_S)
+            return not self._left and not clerks_are_here
+
+        with suppress(TimeoutError):
+            await eventually(is_drained, self._plan.drain_s, every_s=_LOOK_EVERY_S)
         self._nemesis.end([HASTY_WORKER, CLERK])
 
     def own_checks(self) -> list[Check]:

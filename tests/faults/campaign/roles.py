@@ -13,6 +13,7 @@ from ade.tasks.dead_letters import replay_all
 from tests.faults.campaign.app import CampaignApp, key_of
 from tests.faults.campaign.plan import Plan
 from tests.faults.campaign.trails import ACKNOWLEDGED, PAYMENTS, RUNS, Trail, acknowledgements
+from tests.waiting import is_set_within
 
 PRODUCER, WORKER, HASTY_WORKER, CLERK = "producer", "worker", "hasty-worker", "clerk"
 _A_LOT = 500
@@ -40,7 +41,7 @@ async def _produce(plan: Plan, slot: int, stop: asyncio.Event) -> None:
         while not stop.is_set():
             missing = plan.aim - await app.unfinished()
             if missing <= 0:
-                await asyncio.sleep(_MOMENT_S)
+                await is_set_within(stop, _MOMENT_S)
                 continue
             numbers = range(number, number + randomness.choice(_SIZES if missing < _A_LOT else _LARGE_SIZES))
             handles = await app.enqueue(slot, numbers)
@@ -87,7 +88,7 @@ async def _keep_books(plan: Plan, stop: asyncio.Event) -> None:
         stores = (await app.ade.open()).stores
         while not stop.is_set():
             if not await copy_events(stores.events, copy):
-                await asyncio.sleep(_MOMENT_S)
+                await is_set_within(stop, _MOMENT_S)
             if randomness.random() < _REPLAYS:
                 await replay_all(stores, TaskQuery(name="fragile"), limit=5)
 

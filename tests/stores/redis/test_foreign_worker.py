@@ -28,7 +28,7 @@ from tests.cli.processes import call
 from tests.domain import Failed, Payloads, RedisSettings, RedisTasks, StoreSettings
 from tests.servers.pool import POOL
 from tests.servers.server import DURABLE
-from tests.worker.harness import eventually
+from tests.waiting import eventually
 
 PROGRAM = ROOT / "tests" / "stores" / "redis" / "foreign_worker.py"
 PATIENCE_S = 90.0

@@ -13,7 +13,7 @@ from ade.tasks.service import CompletionWatcher
 from ade.worker.supervisor import Handover
 from tests.domain import Role
 from tests.server.conftest import House, house, small_house
-from tests.worker.harness import eventually
+from tests.waiting import eventually
 
 __all__ = ["house", "small_house"]
 

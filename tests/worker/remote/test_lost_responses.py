@@ -17,7 +17,7 @@ from tests.common.http.servers import Server, Visit, serving
 from tests.domain import Role
 from tests.server.conftest import House
 from tests.stalls import undisturbed
-from tests.worker.harness import eventually
+from tests.waiting import eventually
 from tests.worker.remote.conftest import PATIENCE_S, Remote, far_app
 
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n", re.IGNORECASE)

@@ -15,7 +15,7 @@ from ade.settings import SettingsError
 from tests.domain import LockQuery, Role
 from tests.server.conftest import House
 from tests.stalls import undisturbed
-from tests.worker.harness import eventually
+from tests.waiting import eventually
 from tests.worker.remote.computing import compute
 from tests.worker.remote.conftest import PATIENCE_S, at_work, far_app
 

@@ -12,7 +12,7 @@ from tests.domain import Role
 from tests.server.conftest import House, open_house
 from tests.servers.ports import ReservedPort
 from tests.stores.urls import store_url
-from tests.worker.harness import eventually
+from tests.waiting import eventually
 from tests.worker.remote.conftest import PATIENCE_S, Remote, at_work, far_app
 
 
