@@ -36,12 +36,11 @@ from ade.locks.client import StoreLockClient
 from ade.locks.holder import LockHolder
 from ade.locks.model import LockLimits, LockMode, LockRequest, LockSpec
 from ade.locks.requests import validate_request
-from ade.server.operations import RequestContext
+from ade.server.context import RequestContext
+from ade.server.operation import AuthLevel, Route, TrafficClass, shape_of
 from ade.server.pagination import Page
 from ade.server.problems import RequestRefused, ServerProblem
-from ade.server.registry import shape_of
-from ade.server.routes import ROUTE_OF, ROUTES
-from ade.server.routing import AuthLevel, Route, TrafficClass
+from ade.server.route_table import ROUTE_OF, ROUTES
 from ade.server.wire_format import from_wire, plan_of, to_wire
 from ade.settings.runtime import set_value
 from ade.settings.sections import RedisSettings, StoreSettings, TaskSettings, WorkerSettings

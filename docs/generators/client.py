@@ -9,10 +9,9 @@ from msgspec import NODEFAULT, UNSET, Struct, structs
 
 from ade.client.transport import Section
 from ade.common.calls import Call
+from ade.server.operation import ClientRoute, ETagUse, Route, shape_of
 from ade.server.pagination import VersionedRecord
-from ade.server.registry import shape_of
-from ade.server.routes import ROUTES, SECTIONS
-from ade.server.routing import ClientRoute, ETagUse, Route
+from ade.server.route_table import ROUTES, SECTIONS
 from docs.generators.annotations import Names, filled, imports, text_of
 
 PACKAGE = "ade.client.api"

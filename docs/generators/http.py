@@ -5,11 +5,10 @@ from functools import cache
 from typing import Any
 
 from ade.server.openapi import description
+from ade.server.operation import API, AuthLevel, ETagUse, OperationSignature, Route, shape_of
 from ade.server.problems import FAULTS
-from ade.server.registry import OperationSignature, shape_of
 from ade.server.request_body import USUAL
-from ade.server.routes import ROUTES, SECTIONS
-from ade.server.routing import API, AuthLevel, ETagUse, Route
+from ade.server.route_table import ROUTES, SECTIONS
 from ade.settings.sections import HttpSettings
 from docs.generators.http_examples import CURL
 from docs.generators.http_types import (

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, Struct
 
 from ade.server.openapi import description
+from ade.server.operation import shape_of
 from ade.server.pagination import Page, RawContent
-from ade.server.registry import shape_of
-from ade.server.routes import ROUTES
+from ade.server.route_table import ROUTES
 from ade.server.wire_format import name_of
 from ade.tasks.options import NewTask
 from docs.generators.comments import comments_of

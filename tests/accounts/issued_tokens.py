@@ -1,7 +1,7 @@
 """Accounts for tests that speak to a server: one for each role, made in the store behind it."""
 
 from ade.accounts.users import add_user, list_users
-from ade.server.routing import PROGRAMS
+from ade.server.operation import PROGRAMS
 from tests.domain import Role, Stores, User, create_token
 
 OWNER = "owner-of-programs"

@@ -12,7 +12,7 @@ from ade.accounts.sessions import end_all, end_session, sign_in
 from ade.accounts.tokens import create_token, revoke_token
 from ade.errors import NotPermitted, StoreUnavailable, UnknownTask
 from ade.server.credentials import Credentials
-from ade.server.routing import check_access
+from ade.server.operation import check_access
 from ade.stores.wakeups import LocalWakeups
 from ade.testing import TestClock
 from tests.accounts.conftest import CHEAP, PASSWORD

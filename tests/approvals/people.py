@@ -10,7 +10,7 @@ from ade.approvals import api_rulebook
 from ade.approvals.api import AnswerApproval
 from ade.approvals.api_rulebook import ApplyRulebook
 from ade.approvals.views import Voted
-from ade.server.routing import check_access
+from ade.server.operation import check_access
 from ade.tasks.api import create
 from tests.domain import ROUTE_OF, Decision, NewTask, RequestContext, create_token, use_token
 from tests.server.operations import LOCAL, Operations

@@ -23,8 +23,8 @@ from ade.approvals.api import (
     SnoozeApproval,
 )
 from ade.errors import AdeError, NotPermitted
+from ade.server.operation import RouteAccess
 from ade.server.problems import problem_of_error
-from ade.server.routing import RouteAccess
 from ade.tasks.api import create, tasks
 from ade.tasks.api.requests import GetTask
 from tests.approvals.people import (

@@ -9,7 +9,7 @@ import pytest
 from ade import Ade, Client, Status
 from ade.client.store_transport import StoreTransport
 from ade.errors import InvalidFilter, NotPermitted, UnknownTask
-from ade.server.registry import OPERATIONS
+from ade.server.operation import OPERATIONS
 from tests.architecture.repository import ROOT
 from tests.domain import ClaimRequest, Event, OutputLine, RequestContext, RequestRefused, Role, ServerProblem
 from tests.server.operations import LOCAL, Operations
@@ -105,7 +105,7 @@ from ade.composition.read_only import read_only_services
 from ade.client.api.routes import CLIENT_ROUTES
 from ade.client.client import Client
 from ade.errors import StoreReadOnly
-from ade.server.operations import RequestContext
+from ade.server.context import RequestContext
 from ade.settings import load
 from ade.composition.stores import open_read_only
 

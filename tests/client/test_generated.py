@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from ade.client.api import Api
 from ade.failures import Backoff
-from ade.server.routing import ETagUse
+from ade.server.operation import ETagUse
 from docs.generators import client
 from docs.generators.annotations import Names, imports, text_of
 from tests.domain import ROUTE_OF, ROUTES, Page, shape_of

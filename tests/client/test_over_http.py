@@ -17,7 +17,7 @@ from ade.common.calls import Call
 from ade.composition.app_store import services_of_app
 from ade.errors import AdeError, NotPermitted
 from ade.server.pagination import Page, RawContent
-from ade.server.routes import ROUTES, SECTIONS
+from ade.server.route_table import ROUTES, SECTIONS
 from ade.settings import load
 from ade.tasks.api.requests import TaskFilter
 from ade.tasks.options import BatchTask

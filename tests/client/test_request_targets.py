@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ade import Status
 from ade.client.http_transport import query_pairs, target_of
-from ade.server.endpoints import Router
+from ade.server.router import Router
 from ade.tasks.api.requests import GetTask, ListTasks
 from tests.domain import ROUTE_OF
 

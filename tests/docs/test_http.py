@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from ade.locks.api import UpgradeLock
-from ade.server.endpoints import Router
 from ade.server.openapi import document
-from ade.server.routing import API
+from ade.server.operation import API
+from ade.server.router import Router
 from ade.worker.api.requests import Claim
 from docs.generate import DOCS
 from docs.generators.comments import comments_of

@@ -8,8 +8,8 @@ import pytest
 
 from ade import Ade
 from ade.composition.app_store import services_of_app
-from ade.server.operations import RequestContext, Services
-from ade.server.routing import PROGRAMS, check_access
+from ade.server.context import RequestContext, Services
+from ade.server.operation import PROGRAMS, check_access
 from ade.settings import load
 from ade.testing import TestClock
 from tests.domain import ROUTE_OF, Caller, Definition, Role, User, Worker, add_user

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ade.server.routing import AuthLevel, Route, RouteAccess, access
+from ade.server.operation import AuthLevel, Route, RouteAccess, access
 from tests.domain import ROUTES, Role, shape_of
 from tests.server.conftest import House
 

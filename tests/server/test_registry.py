@@ -7,11 +7,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 from msgspec import NODEFAULT, Struct, structs
 
-from ade.server.operations import RequestContext, Services
+from ade.server.context import RequestContext, Services
+from ade.server.operation import OPERATIONS, Operation, operation, shape_of
 from ade.server.pagination import RawContent
 from ade.server.redaction import private_fields_of, redaction_plan_of
-from ade.server.registry import OPERATIONS, Operation, operation, shape_of
-from ade.server.routes import MODULES, ROUTE_OF, ROUTES, in_order
+from ade.server.route_table import MODULES, ROUTE_OF, ROUTES, in_order
 from ade.server.wire_format import is_moment, plan_of
 from tests.architecture.repository import SOURCE
 from tests.domain import AuthLevel, Permission, Route, TrafficClass
@@ -49,7 +49,7 @@ def test_queries_are_of_reads_and_bodies_of_what_can_have_one(route: Route) -> N
 
 def test_a_declaration_states_only_what_does_not_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     declared: dict[str, Operation] = {}
-    monkeypatch.setattr("ade.server.registry.OPERATIONS", declared)
+    monkeypatch.setattr("ade.server.operation.OPERATIONS", declared)
 
     @operation("PATCH /things/{thing_id}", permission=(Permission.ENQUEUE, Permission.VOTE))
     async def change_thing(services: Services, request: RequestContext, thing_id: str) -> None:
@@ -85,7 +85,7 @@ def test_a_function_that_does_not_fit_its_declaration_is_refused() -> None:
 def test_two_operations_with_one_name_or_one_address_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async def get_thing(services: Services, request: RequestContext, name: str) -> None: ...
 
-    monkeypatch.setattr("ade.server.registry.OPERATIONS", {})
+    monkeypatch.setattr("ade.server.operation.OPERATIONS", {})
     operation("GET /things/{name}", permission=Permission.READ)(get_thing)
     with pytest.raises(TypeError, match=r"get_thing is declared in tests\.\S+ and in tests\."):
         operation("GET /others/{name}", permission=Permission.READ)(get_thing)

@@ -8,7 +8,7 @@ import pytest
 from ade.accounts.model import FOR_PEOPLE, Caller, LoginSession, NotAuthenticated, Permission, Role, User
 from ade.errors import NotPermitted
 from ade.server.addresses import SAFE_METHODS
-from ade.server.routing import API, WIDE, AuthLevel, ETagUse, Route, RouteAccess, TrafficClass, access, check_access
+from ade.server.operation import API, WIDE, AuthLevel, ETagUse, Route, RouteAccess, TrafficClass, access, check_access
 from tests.domain import ROUTE_OF, ROUTES
 
 # What everybody does about himself alone, so that no more than being known is needed.

@@ -13,8 +13,8 @@ from ade.events import api as events_api
 from ade.events.api import StatsSeries
 from ade.events.metrics import Series
 from ade.events.metrics_collector import MetricsCollector
-from ade.server import api as server_api
-from ade.server.api import GetHealth
+from ade.server import api_system
+from ade.server.api_system import GetHealth
 from ade.server.health import FindingsVerdict
 from ade.settings.sections import FigureSettings
 from ade.tasks.api import create
@@ -69,10 +69,10 @@ async def test_figures_over_time_are_told_step_by_step(ops: Operations) -> None:
 
 async def test_health_says_what_deserves_attention(ops: Operations) -> None:
     assert (
-        await server_api.get_health(ops.services, LOCAL, GetHealth())
+        await api_system.get_health(ops.services, LOCAL, GetHealth())
     ).verdict is FindingsVerdict.OK  # it has just begun
     ops.clock.advance(20)
-    report = await server_api.get_health(ops.services, LOCAL, GetHealth())
+    report = await api_system.get_health(ops.services, LOCAL, GetHealth())
     checks = {finding.check for finding in report.findings}
     assert checks >= {"store", "workers", "queues", "event log", "audit", "duties"}
     assert "invariants" not in checks
@@ -82,7 +82,7 @@ async def test_health_says_what_deserves_attention(ops: Operations) -> None:
 
     await create.create_task(ops.services, LOCAL, NewTask(name="greet"))
     ops.clock.advance(600)
-    report = await server_api.get_health(ops.services, LOCAL, GetHealth(thorough=True))
+    report = await api_system.get_health(ops.services, LOCAL, GetHealth(thorough=True))
     assert report.verdict is FindingsVerdict.WARNING
     assert "w has been silent" in " ".join(finding.sentence for finding in report.findings)
     assert [f.sentence for f in report.findings if f.check == "invariants"] == ["all hold"]
@@ -90,12 +90,12 @@ async def test_health_says_what_deserves_attention(ops: Operations) -> None:
 
 
 async def test_a_thorough_look_is_taken_once_at_a_time(ops: Operations) -> None:
-    looks = [server_api.get_health(ops.services, LOCAL, GetHealth(thorough=True)) for _ in range(3)]
+    looks = [api_system.get_health(ops.services, LOCAL, GetHealth(thorough=True)) for _ in range(3)]
     done = await asyncio.gather(*looks, return_exceptions=True)
     refused = [each for each in done if isinstance(each, RequestRefused)]
     assert [each.problem.status for each in refused] == [503, 503]
     assert refused[0].problem.headers["Retry-After"] == "10"
-    await server_api.get_health(ops.services, LOCAL, GetHealth(thorough=True))
+    await api_system.get_health(ops.services, LOCAL, GetHealth(thorough=True))
 
 
 async def test_all_see_figures_and_operators_see_health(ops: Operations) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ade.accounts.model import InvalidAccount, Role, User, normal_id
 from ade.errors import InvalidArguments, InvalidTask, NotPermitted, UnknownWorker
 from ade.failures import Backoff
-from ade.server import api as server_api
+from ade.server import api_system
 from ade.tasks.api.create import create_task
 from ade.tasks.identifiers import owner_of, worker_id
 from ade.worker.api import workers
@@ -86,7 +86,7 @@ async def test_no_worker_behind_http_is_part_of_the_server(ops: Operations) -> N
     await workers.register_worker(ops.services, request, "one", form)
     ops.clock.advance(60)
     assert (await workers.get_worker(ops.services, LOCAL, "http:bob:one")).liveness is WorkersLiveness.STUCK
-    assert (await server_api.get_readiness(ops.services, LOCAL)).is_ready
+    assert (await api_system.get_readiness(ops.services, LOCAL)).is_ready
 
 
 async def test_nobody_is_another_ones_worker(ops: Operations) -> None:

@@ -31,11 +31,10 @@ from ade.accounts.users import list_users as users_list_users
 from ade.accounts.views import CreatedLoginLink, CreatedToken, EndedSessions, UserView, view_user
 from ade.approvals.errors import ReauthenticationNeeded
 from ade.errors import NotPermitted
-from ade.server.operations import RequestContext, Services, account_id, acting, check_own, cut
+from ade.server.context import RequestContext, Services, account_id, acting, check_own, cut
+from ade.server.operation import AuthLevel, ETagUse, RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page, VersionedRecord
-from ade.server.registry import operation
 from ade.server.request_types import NEW_PASSWORD, Account, Form, PageSize, Password, RoleName, Secret, SecretForm
-from ade.server.routing import AuthLevel, ETagUse, RouteAccess, TrafficClass
 
 # Request forms.
 

@@ -24,10 +24,9 @@ from ade.accounts.users import get_user, take
 from ade.accounts.views import CurrentAccount, EndedSessions, SessionView, SignedIn, view_me, view_session
 from ade.common.gcra import read_rate
 from ade.server.addresses import counted_address
-from ade.server.operations import RequestContext, Services, account_id, acting, check_own, cut
+from ade.server.context import RequestContext, Services, account_id, acting, check_own, cut
+from ade.server.operation import AuthLevel, RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page
-from ade.server.registry import operation
-from ade.server.routing import AuthLevel, RouteAccess, TrafficClass
 
 # Sign-in settings: how often a password or link can be tried, how long a session lasts, and when a
 # caller last gave the password.

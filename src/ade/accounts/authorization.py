@@ -57,7 +57,7 @@ def is_grant(before: User, after: User) -> bool:
 # The parent of a task, another account of the same human, or an edit do not count; acting on the tasks of others
 # requires a role.
 #
-# If `check_access` returns OWN, the operation loads the object and calls `check_own` of `ade.server.operations`. That
+# If `check_access` returns OWN, the operation loads the object and calls `check_own` of `ade.server.context`. That
 # calls `is_own`, and raises the same error as for an object that does not exist.
 
 

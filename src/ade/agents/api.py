@@ -15,11 +15,10 @@ from ade.agents.views import AgentView, Subagent, SubagentStatus, view_agents
 from ade.agents.views import get_subagent as find_subagent
 from ade.agents.views import list_subagents as find_subagents
 from ade.errors import InvalidAgent, UnknownTask
-from ade.server.operations import RequestContext, Services, check_own, cut, page, position
+from ade.server.context import RequestContext, Services, check_own, cut, page, position
+from ade.server.operation import RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page
-from ade.server.registry import operation
 from ade.server.request_types import AgentType, Capability, Form, PageSize
-from ade.server.routing import RouteAccess, TrafficClass
 from ade.tasks.identifiers import is_task_id
 from ade.tasks.model import MOST_CAPABILITIES
 

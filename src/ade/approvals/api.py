@@ -32,11 +32,10 @@ from ade.approvals.views import (
 )
 from ade.approvals.votes import VoteRequest, gate_for, no_such_gate
 from ade.errors import AdeError, InvalidTask, NotPermitted, PayloadTooLarge, StoreError
-from ade.server.operations import RequestContext, Services, account_id, acting, check_own, cut, sign_in_method, voter
+from ade.server.context import RequestContext, Services, account_id, acting, check_own, cut, sign_in_method, voter
+from ade.server.operation import RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page
-from ade.server.registry import operation
 from ade.server.request_types import Account, Form, PageSize, Password, SecretForm
-from ade.server.routing import RouteAccess, TrafficClass
 from ade.tasks.api.tasks import check_id
 from ade.tasks.definitions import arguments_by_name
 from ade.tasks.identifiers import is_task_id

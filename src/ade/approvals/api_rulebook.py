@@ -11,11 +11,10 @@ from ade.approvals.errors import UnknownRulebook
 from ade.approvals.repository import RulebookVersion
 from ade.approvals.rulebook_document import read_rulebook
 from ade.approvals.submission import Findings, PolicyCheckRequest, check
-from ade.server.operations import RequestContext, Services, acting, cut
+from ade.server.context import RequestContext, Services, acting, cut
+from ade.server.operation import ETagUse, operation
 from ade.server.pagination import Page
-from ade.server.registry import operation
 from ade.server.request_types import Form
-from ade.server.routing import ETagUse
 
 # Request forms.
 

@@ -21,7 +21,7 @@ from ade.common.text import without_password
 from ade.composition.read_only import read_only_services
 from ade.composition.stores import open_read_only, open_stores, store_exists
 from ade.errors import NeedsStore
-from ade.server.operations import RequestContext, Services
+from ade.server.context import RequestContext, Services
 from ade.settings import DEFAULT, LoadedSettings, Settings, load, standard_files
 from ade.stores.ports import Stores
 from ade.tasks.payloads import Payloads

@@ -38,9 +38,9 @@ from ade.errors import InvalidUrl, ServerUnreachable
 from ade.events.feed_items import Gap
 from ade.events.model import Event
 from ade.server.addresses import is_loopback
+from ade.server.operation import ClientRoute
 from ade.server.pagination import RawContent
 from ade.server.problems import error_of, error_of_refusal, refused_fields
-from ade.server.routing import ClientRoute
 from ade.server.wire_format import to_wire
 from ade.tasks.model import OutputLine
 

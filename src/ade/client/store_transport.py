@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from ade.client.api.routes import CLIENT_ROUTES
 from ade.client.transport import EventSubscriptionRequest, OperationCall
-from ade.server.operations import RequestContext, Services
+from ade.server.context import RequestContext, Services
+from ade.server.operation import OPERATIONS, Operation
 from ade.server.pagination import VersionedRecord
 from ade.server.problems import RequestRefused, error_of_refusal
 from ade.server.redaction import redacted
-from ade.server.registry import OPERATIONS, Operation
 from ade.stores.ports import DONE
 from ade.tasks.service import get
 
@@ -90,7 +90,7 @@ class StoreTransport:
             return who  # a read without authentication needs no more
         access, route = who.access, operation.route
         if who.caller is not None:
-            from ade.server.routing import check_access
+            from ade.server.operation import check_access
 
             access = check_access(route, who.caller)
         key = ask.checked_key()

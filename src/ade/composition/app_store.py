@@ -17,7 +17,7 @@ from ade.common.calls import Portal
 from ade.composition.stores import audit_place, lock_limits
 from ade.locks.client import StoreLockClient
 from ade.locks.holder import LockHolder
-from ade.server.operations import Services
+from ade.server.context import Services
 from ade.settings import Settings
 from ade.settings.runtime import TASK_TIMEOUT, RuntimeSettings, RuntimeSettingsCache
 from ade.stores.ports import Stores

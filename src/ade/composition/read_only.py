@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from ade.errors import StoreReadOnly
-from ade.server.operations import Services
+from ade.server.context import Services
 from ade.settings.sections import TaskSettings
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads

@@ -21,7 +21,7 @@ from ade.server.listener import listen, serving
 from ade.server.rate_limits import RateLimiter, read_rates
 from ade.server.request import ServerServices
 from ade.server.request_body import RequestLimits
-from ade.server.routes import ROUTES
+from ade.server.route_table import ROUTES
 
 if TYPE_CHECKING:
     from ade.app.ade import Ade

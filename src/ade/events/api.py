@@ -15,11 +15,10 @@ from ade.events.filters import EVERYTHING, EventFilter, compile_filter, parse_fi
 from ade.events.metrics import Series, series
 from ade.events.model import Event
 from ade.events.sse import LARGEST_SEQ
-from ade.server.operations import RequestContext, Services, page, position, visible_filter
+from ade.server.context import RequestContext, Services, page, position, visible_filter
+from ade.server.operation import TrafficClass, operation
 from ade.server.pagination import Page, RawContent
-from ade.server.registry import operation
 from ade.server.request_types import EventType, Form, InboxName, Nothing, PageSize, TaskId, described
-from ade.server.routing import TrafficClass
 from ade.stores.ports import EventLog
 from ade.tasks.overview import Overview, overview
 

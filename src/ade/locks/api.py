@@ -41,11 +41,10 @@ from ade.locks.views import (
     view_request,
 )
 from ade.server import request_types
-from ade.server.operations import RequestContext, Services, cut
+from ade.server.context import RequestContext, Services, cut
+from ade.server.operation import TrafficClass, operation
 from ade.server.pagination import Page
-from ade.server.registry import operation
 from ade.server.request_types import Form, LockName, PageSize, described
-from ade.server.routing import TrafficClass
 
 # Locks of remote clients, which renew their locks and poll for their position in the wait queue.
 

@@ -8,11 +8,11 @@ from itertools import count
 
 from ade.errors import AdeError
 from ade.logs import Log
-from ade.server.endpoints import Endpoint, MethodNotAllowed, Router
+from ade.server.operation import Route
 from ade.server.pipeline import Pipeline
 from ade.server.problems import MEDIA_TYPE, HttpFault, Problem, RequestRefused, problem_of_error, problem_of_fault
 from ade.server.request import AccessLog, ClientGone, HttpRequest, HttpResponse, Receive, Scope, Send, ServerServices
-from ade.server.routing import Route
+from ade.server.router import Endpoint, MethodNotAllowed, Router
 
 log = Log("ade.http")
 _SERVER_FAULT = 500

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ade import VERSION
+from ade.server.operation import AuthLevel, ETagUse, OperationSignature, Route, TrafficClass, shape_of
 from ade.server.pagination import RawContent
 from ade.server.problems import FAULTS, MEDIA_TYPE
-from ade.server.registry import OperationSignature, shape_of
-from ade.server.routes import ROUTES, SECTIONS
-from ade.server.routing import AuthLevel, ETagUse, Route, TrafficClass
+from ade.server.route_table import ROUTES, SECTIONS
 from ade.server.wire_format import CodecPlan, body_plan_of, plan_of
 
 Ref = Callable[[CodecPlan], dict[str, str]]

@@ -16,8 +16,8 @@ from msgspec import Struct, structs
 from ade.common.trace_context import read_trace
 from ade.errors import AdeError, StaleWrite
 from ade.logs import Log
+from ade.server.context import RequestContext
 from ade.server.credentials import delete_cookie, set_cookie
-from ade.server.endpoints import Endpoint, Router
 from ade.server.etags import AnyTag, Preference, is_not_modified, read_prefer, read_tags
 from ade.server.idempotency import (
     RETENTION_MS,
@@ -35,12 +35,12 @@ from ade.server.idempotency import (
     stored_response,
     task_key,
 )
-from ade.server.operations import RequestContext
+from ade.server.operation import AuthLevel, ETagUse
 from ade.server.problems import HttpFault, RequestRefused
 from ade.server.rate_limits import check_rate, rate_headers
 from ade.server.request import ClientGone, HttpRequest, HttpResponse, RequestCaller, ServerServices, visitor
 from ade.server.request_body import RequestLimits
-from ade.server.routing import AuthLevel, ETagUse
+from ade.server.router import Endpoint, Router
 from ade.server.streams import StreamSlots, stream_response, wants_stream
 from ade.stores.ports import Stores
 from ade.stores.repository import Repository, StoredRecord, decided

@@ -21,8 +21,8 @@ from msgspec import Struct, structs
 from ade.accounts.authentication import RateLimitCache
 from ade.accounts.model import RATES, Rate, RateClass
 from ade.common.gcra import read_rate
+from ade.server.operation import TrafficClass
 from ade.server.problems import HttpFault, RequestRefused, retry_after
-from ade.server.routing import TrafficClass
 from ade.stores.ports import Stores
 
 

@@ -24,8 +24,9 @@ from ade.server.addresses import (
     host_of_target,
     origin_of,
 )
+from ade.server.context import Services
 from ade.server.credentials import Credentials, check_query, cookie_name, read_credentials
-from ade.server.operations import Services
+from ade.server.operation import AuthLevel, Route, RouteAccess, TrafficClass, check_access
 from ade.server.problems import HttpFault, RequestRefused
 from ade.server.rate_limits import RateLimiter
 from ade.server.request_body import (
@@ -37,7 +38,6 @@ from ade.server.request_body import (
     check_size,
     check_target,
 )
-from ade.server.routing import AuthLevel, Route, RouteAccess, TrafficClass, check_access
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

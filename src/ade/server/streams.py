@@ -13,11 +13,11 @@ from ade.errors import NotPermitted
 from ade.events.feed_items import TASK_IS_FINAL, FeedEnd, item_text
 from ade.events.filters import parse_filter
 from ade.events.sse import block, comment, parse_seq, start_after
-from ade.server.operations import can_read_access_events, visible_filter
+from ade.server.context import can_read_access_events, visible_filter
+from ade.server.operation import Route, check_access
 from ade.server.problems import HttpFault, RequestRefused
 from ade.server.request import HttpRequest, HttpResponse, RequestCaller, ServerServices
 from ade.server.request_body import choose_media_type
-from ade.server.routing import Route, check_access
 from ade.server.wire_format import to_wire
 from ade.stores.ports import DONE
 from ade.tasks.api.tasks import existing_task, first_lines

@@ -6,11 +6,10 @@ from enum import StrEnum, auto
 from msgspec import Struct
 
 from ade.accounts.model import Permission
-from ade.server.operations import RequestContext, Services, acting, cut
+from ade.server.context import RequestContext, Services, acting, cut
+from ade.server.operation import ETagUse, operation
 from ade.server.pagination import Page
-from ade.server.registry import operation
 from ade.server.request_types import Form, PageSize
-from ade.server.routing import ETagUse
 from ade.settings import runtime
 from ade.settings.runtime import FEATURES, IN_FILES, SETTINGS, stored_features, stored_values
 from ade.stores.ports import Stores

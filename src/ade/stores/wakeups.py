@@ -35,7 +35,7 @@ class _WakeupSubscriber:
         self._callback = callback
         self._is_called = False
 
-    def tell(self, here: asyncio.AbstractEventLoop | None) -> None:
+    def tell(self, here: "asyncio.AbstractEventLoop | None") -> None:
         """Call back immediately on the same loop; across loops, merge wake-ups until the callback runs."""
         if self._loop is here:
             self._callback()
@@ -125,7 +125,7 @@ class LocalWakeups:
             self._wake(topic)
 
 
-def running_loop() -> asyncio.AbstractEventLoop | None:
+def running_loop() -> "asyncio.AbstractEventLoop | None":
     """Return the running event loop of this thread, or None."""
     try:
         return asyncio.get_running_loop()
@@ -133,7 +133,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _finish(future: asyncio.Future[None]) -> None:
+def _finish(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
 

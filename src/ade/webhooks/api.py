@@ -7,11 +7,10 @@ from msgspec import Meta, structs
 
 from ade.accounts.model import Permission
 from ade.errors import InvalidWebhook
-from ade.server.operations import RequestContext, Services, acting, cut, page, position
+from ade.server.context import RequestContext, Services, acting, cut, page, position
+from ade.server.operation import ETagUse, operation
 from ade.server.pagination import Page
-from ade.server.registry import operation
 from ade.server.request_types import EventPattern, Form, HttpsUrl, Nothing, PageSize, described
-from ade.server.routing import ETagUse
 from ade.tasks.model import Task
 from ade.webhooks import dispatch
 from ade.webhooks import service as webhooks_service

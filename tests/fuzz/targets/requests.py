@@ -13,10 +13,10 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from ade.client.http_transport import query_pairs, target_of
-from ade.server.endpoints import Endpoint, MethodNotAllowed, Router
 from ade.server.listener import LimitedConnection
 from ade.server.request import ClientGone, HttpRequest, Receive, Scope, Send
 from ade.server.request_body import USUAL, RequestLimits, depth, read_json
+from ade.server.router import Endpoint, MethodNotAllowed, Router
 from ade.server.wire_format import body_plan_of
 from tests.domain import ROUTES, RequestRefused
 from tests.fuzz.paper import PaperTransport, complete
@@ -161,7 +161,7 @@ def _addresses() -> Iterator[bytes]:
     yield b"DELETE /api/v1/agents/a/b/%ff%00"
 
 
-@target("server.endpoints", "server.routing", seeds=_addresses, words=["/api/v1/", "%2f", "%ff", "..", "//", "HEAD "])
+@target("server.router", "server.operation", seeds=_addresses, words=["/api/v1/", "%2f", "%ff", "..", "//", "HEAD "])
 def paths(data: bytes) -> None:
     method, _, path = data.decode("latin-1").partition(" ")
     found = let(lambda: _router().find(method, path), RequestRefused, MethodNotAllowed)
@@ -181,7 +181,7 @@ def _queries() -> Iterator[bytes]:
 
 
 @target(
-    "server.endpoints",
+    "server.router",
     seeds=_queries,
     words=["limit=", "cursor=", "&", ",", "%2C", "true", "nan", "inf", "2026-01-31T12:00:00Z", "since=", "status="],
 )
@@ -207,7 +207,7 @@ def _bodies() -> Iterator[bytes]:
 
 @target(
     "server.wire_format",
-    "server.endpoints",
+    "server.router",
     seeds=_bodies,
     words=['{"', '":', "[", "]", "}", "null", "true", "NaN", "1e400", "\\ud800", "\\u0000", '"2026-01-31T12:00:00Z"'],
 )

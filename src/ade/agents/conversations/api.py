@@ -22,11 +22,10 @@ from ade.agents.conversations.model import (
 )
 from ade.agents.conversations.rules import DuplicateItem
 from ade.errors import InvalidInbox
-from ade.server.operations import RequestContext, Services, page, position
+from ade.server.context import RequestContext, Services, page, position
+from ade.server.operation import ETagUse, operation
 from ade.server.pagination import Page
-from ade.server.registry import operation
 from ade.server.request_types import Form, InboxName, PageSize
-from ade.server.routing import ETagUse
 from ade.tasks.identifiers import check_inbox_id, is_run
 from ade.worker.views import is_fed
 

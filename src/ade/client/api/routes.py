@@ -4,7 +4,7 @@
 
 from collections.abc import Mapping
 
-from ade.server.routing import ClientRoute, ETagUse
+from ade.server.operation import ClientRoute, ETagUse
 
 CLIENT_ROUTES: Mapping[str, ClientRoute] = {  # module, method, path, mutates, takes_key
     "create_task": ClientRoute("ade.tasks.api.create", "POST", "/api/v1/tasks", True, True, tag=ETagUse.ANSWERED),
@@ -148,10 +148,10 @@ CLIENT_ROUTES: Mapping[str, ClientRoute] = {  # module, method, path, mutates, t
     "list_audit_entries": ClientRoute("ade.events.api", "GET", "/api/v1/audit"),
     "verify_audit": ClientRoute("ade.events.api", "POST", "/api/v1/audit/verify"),
     "export_audit": ClientRoute("ade.events.api", "GET", "/api/v1/audit/export", is_download=True),
-    "get_health": ClientRoute("ade.server.api", "GET", "/api/v1/health"),
-    "get_liveness": ClientRoute("ade.server.api", "GET", "/livez"),
-    "get_readiness": ClientRoute("ade.server.api", "GET", "/readyz"),
-    "get_metrics": ClientRoute("ade.server.api", "GET", "/metrics"),
-    "get_openapi": ClientRoute("ade.server.api", "GET", "/api/v1/openapi.json", tag=ETagUse.ANSWERED),
-    "get_problem": ClientRoute("ade.server.api", "GET", "/problems/{code}"),
+    "get_health": ClientRoute("ade.server.api_system", "GET", "/api/v1/health"),
+    "get_liveness": ClientRoute("ade.server.api_system", "GET", "/livez"),
+    "get_readiness": ClientRoute("ade.server.api_system", "GET", "/readyz"),
+    "get_metrics": ClientRoute("ade.server.api_system", "GET", "/metrics"),
+    "get_openapi": ClientRoute("ade.server.api_system", "GET", "/api/v1/openapi.json", tag=ETagUse.ANSWERED),
+    "get_problem": ClientRoute("ade.server.api_system", "GET", "/problems/{code}"),
 }

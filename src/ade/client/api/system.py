@@ -142,7 +142,7 @@ class SystemCalls(Section):
 
     def get_health(self, *, thorough: bool = False) -> Call[HealthReport]:
         """Versions, sizes and what deserves attention."""
-        from ade.server.api import GetHealth
+        from ade.server.api_system import GetHealth
         from ade.server.health import HealthReport
 
         query = GetHealth(thorough=thorough)

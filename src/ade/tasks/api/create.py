@@ -9,10 +9,9 @@ from msgspec import structs
 
 from ade.accounts.model import Permission
 from ade.errors import AdeError, InvalidTask, WaitTimeout
+from ade.server.context import RequestContext, Services, account_of, check_own
 from ade.server.idempotency import OF_OTHERS, own_task_key
-from ade.server.operations import RequestContext, Services, account_of, check_own
-from ade.server.registry import operation
-from ade.server.routing import ETagUse
+from ade.server.operation import ETagUse, operation
 from ade.tasks.admission import admit
 from ade.tasks.api.requests import CreatedTasks, linked
 from ade.tasks.definitions import checked_arguments

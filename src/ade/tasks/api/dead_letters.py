@@ -6,9 +6,9 @@ from msgspec import structs
 
 from ade.accounts.model import Permission
 from ade.errors import InvalidFilter
-from ade.server.operations import RequestContext, Services, cut, page, position
+from ade.server.context import RequestContext, Services, cut, page, position
+from ade.server.operation import operation
 from ade.server.pagination import Page
-from ade.server.registry import operation
 from ade.stores.ports import TaskQuery
 from ade.tasks import bulk, dead_letters
 from ade.tasks import service as tasks_service

@@ -11,11 +11,10 @@ from msgspec import Meta, structs
 from ade.accounts.model import Permission
 from ade.errors import UnknownQueue, close_names
 from ade.events.model import QUEUE_LIMITED, QUEUE_PAUSED, QUEUE_RESUMED, Event
-from ade.server.operations import RequestContext, Services, cut
+from ade.server.context import RequestContext, Services, cut
+from ade.server.operation import ETagUse, operation
 from ade.server.pagination import Page, VersionedRecord
-from ade.server.registry import operation
 from ade.server.request_types import Form, PageSize
-from ade.server.routing import ETagUse
 from ade.stores.ports import WORK, Stores
 from ade.tasks import schedules
 from ade.tasks.admission import check_queue_name

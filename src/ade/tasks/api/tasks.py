@@ -12,11 +12,10 @@ from msgspec import Raw, structs
 from ade.accounts.model import Permission
 from ade.errors import IllegalTransition, InvalidTask, ResultExpired, WaitTimeout
 from ade.events.model import Event, is_of_access
-from ade.server.operations import RequestContext, Services, can_read_access_events, check_own, page, position
+from ade.server.context import RequestContext, Services, can_read_access_events, check_own, page, position
+from ade.server.operation import ETagUse, RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page
-from ade.server.registry import operation
 from ade.server.request_types import Nothing
-from ade.server.routing import ETagUse, RouteAccess, TrafficClass
 from ade.stores.ports import TaskPage, TaskQuery
 from ade.tasks import service as tasks_service
 from ade.tasks.api.requests import (

@@ -15,9 +15,8 @@ from ade.errors import AdeError, InvalidResult, InvalidTask, PayloadTooLarge
 from ade.locks.model import DEFAULT_NAMESPACE, LockItem
 from ade.locks.requests import RECHECK_MS, STANDS_NOWHERE_MS, request_id, request_of
 from ade.logs import Log
-from ade.server.operations import RequestContext, Services, account_of
-from ade.server.registry import operation
-from ade.server.routing import TrafficClass
+from ade.server.context import RequestContext, Services, account_of
+from ade.server.operation import TrafficClass, operation
 from ade.stores.ports import AGENT, DONE, WORK, ClaimRequest
 from ade.tasks.admission import is_own_step
 from ade.tasks.arguments import CODING_ERRORS, to_json, to_plain

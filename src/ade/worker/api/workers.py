@@ -13,10 +13,9 @@ from ade.accounts.model import Permission
 from ade.agents.model import Agent
 from ade.agents.registry import unknown
 from ade.errors import InvalidTask, NotPermitted, StaleLease, UnknownWorker
-from ade.server.operations import RequestContext, Services, account_of, check_own, cut
+from ade.server.context import RequestContext, Services, account_of, check_own, cut
+from ade.server.operation import TrafficClass, operation
 from ade.server.pagination import Page
-from ade.server.registry import operation
-from ade.server.routing import TrafficClass
 from ade.stores.ports import Stores
 from ade.stores.repository import Repository, decided
 from ade.tasks.admission import check_queue_name, check_task

@@ -15,9 +15,8 @@ from ade.approvals import api as approvals_api
 from ade.approvals import api_rulebook
 from ade.events import api as events_api
 from ade.locks import api as locks_api
-from ade.server import api as server_api
-from ade.server.registry import OPERATIONS
-from ade.server.routing import API, Route
+from ade.server import api_system
+from ade.server.operation import API, OPERATIONS, Route
 from ade.settings import api as settings_api
 from ade.tasks.api import create, dead_letters, queues, tasks
 from ade.webhooks import api as webhooks_api
@@ -26,7 +25,7 @@ from ade.worker.api import runs, workers
 # Modules that share a collection must be in order of precedence.
 MODULES = (
     *(create, tasks, dead_letters, runs, approvals_api, api_rulebook, locks_api, agents_api, workers, queues),
-    *(conversations_api, webhooks_api, settings_api, accounts_api, api_sessions, events_api, server_api),
+    *(conversations_api, webhooks_api, settings_api, accounts_api, api_sessions, events_api, api_system),
 )
 # Sections of the OpenAPI document, each with the path prefixes of its collections.
 COLLECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -54,7 +53,7 @@ def _place(route: Route) -> tuple[int, int]:
     path = route.path.removeprefix(API)
     fitting = [number for number, (_, start) in enumerate(_PLACES) if path == start or path.startswith(f"{start}/")]
     if not fitting:
-        raise ValueError(f"{route.path} is in no collection of `ade.server.routes`")
+        raise ValueError(f"{route.path} is in no collection of `ade.server.route_table`")
     modules = [module.__name__ for module in MODULES]
     return max(fitting, key=lambda number: len(_PLACES[number][1])), modules.index(route.module)
 

@@ -11,15 +11,14 @@ from urllib.parse import quote, unquote_to_bytes
 import msgspec
 from msgspec import Struct
 
+from ade.server.context import RequestContext, Services
 from ade.server.etags import EntityTag, tag_of_content, tag_of_version
 from ade.server.openapi import address_of, success_status
-from ade.server.operations import RequestContext, Services
+from ade.server.operation import API, OPERATIONS, WIDE, ETagUse, Route, shape_of
 from ade.server.pagination import RawContent, VersionedRecord
 from ade.server.problems import HttpFault, RequestRefused, problem_of_status, refused_fields
-from ade.server.registry import OPERATIONS, shape_of
 from ade.server.request import HttpRequest, HttpResponse
 from ade.server.request_body import RequestLimits, check_media_type, read_json
-from ade.server.routing import API, WIDE, ETagUse, Route
 from ade.server.wire_format import CodecPlan, body_plan_of, plan_of
 
 E = TypeVar("E")

@@ -1,7 +1,7 @@
 """The arguments of every operation (services and request context), and helpers for pages, accounts, and ownership.
 
 An operation is an async function in the `api` module of its feature, declared by the decorator `operation`
-(`ade.server.registry`):
+(`ade.server.operation`):
 
     @operation("POST /tasks/{task_id}/cancel", permission=Permission.ENQUEUE, others=Permission.OPERATE)
     async def cancel_task(services: Services, request: RequestContext, task_id: str, body: CancelTask) -> Task:
@@ -26,8 +26,8 @@ from msgspec import Struct, field, structs
 from ade.accounts.model import InvalidAccount, Permission, UnknownAccount, normal_id
 from ade.errors import AdeError, NotPermitted
 from ade.events.filters import EventFilter
+from ade.server.operation import RouteAccess
 from ade.server.pagination import Page
-from ade.server.routing import RouteAccess
 from ade.stores.ports import Stores
 from ade.tasks.model import Definition, Task
 

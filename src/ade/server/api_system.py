@@ -9,6 +9,7 @@ from msgspec import structs
 from ade import VERSION
 from ade.accounts.model import Permission
 from ade.events.feed import events_after
+from ade.server.context import RequestContext, Services
 from ade.server.health import (
     Finding,
     FindingsVerdict,
@@ -22,12 +23,10 @@ from ade.server.health import (
     of_store,
     readiness,
 )
-from ade.server.operations import RequestContext, Services
+from ade.server.operation import AuthLevel, ETagUse, TrafficClass, operation
 from ade.server.pagination import RawContent
 from ade.server.problems import HttpFault, RequestRefused, problem_of_code
-from ade.server.registry import operation
 from ade.server.request_types import Form
-from ade.server.routing import AuthLevel, ETagUse, TrafficClass
 from ade.tasks.identifiers import owner_of
 from ade.tasks.model import Worker
 
