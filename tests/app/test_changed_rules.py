@@ -16,7 +16,7 @@ from ade.approvals.repository import CURRENT, NEWEST, RulebookVersion, apply
 from ade.approvals.rulebook_document import as_document, read_rulebook
 from ade.composition.app_store import OpenStore
 from ade.settings import Settings
-from tests.changing_rules import PROMISED_S, after_idle_time, idle, subscribed, takes_effect
+from tests.approvals.rule_changes import PROMISED_S, after_idle_time, idle, subscribed, takes_effect
 from tests.domain import RedisSettings, Stores, StoreSettings, TaskFunction, open_stores, set_value
 from tests.servers.binaries import KINDS
 from tests.servers.plugin import binary_or_skip

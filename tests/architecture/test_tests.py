@@ -20,7 +20,7 @@ MOST_INTERNAL_IMPORTS = 1_180
 SLEEPS = {
     "tests/waiting.py": (3, "the bounded waits that all others use, and the watch for a machine that stands still"),
     "tests/servers/proxy.py": (1, "a slow path is one of the faults it can have"),
-    "tests/stores/sqlite/test_hints.py": (1, "measures how much CPU an idle process takes"),
+    "tests/stores/sqlite/test_wakeups.py": (1, "measures how much CPU an idle process takes"),
     "tests/worker/process_tasks.py": (1, "a task that takes time to leave"),
     "tests/worker/remote/errands.py": (1, "a task that blocks the event loop"),
     "tests/faults/worker_program.py": (2, "tasks that take time, and one that blocks the event loop"),

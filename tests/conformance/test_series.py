@@ -8,7 +8,7 @@ from ade.events.metrics_collector import MetricsCollector
 from ade.events.rollups import HOUR_MS, hour_of
 from ade.settings.sections import FigureSettings
 from tests.conformance.scene import Scene
-from tests.conformance.test_figures import count
+from tests.conformance.test_metrics import count
 
 
 async def test_minutes_in_a_row_with_percentiles(scene: Scene) -> None:

@@ -14,7 +14,7 @@ from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.stores.sqlite.wakeups import FileWakeups
 from ade.stores.wakeups import CachedDocument
-from tests.changing_rules import PROMISED_S, subscribed, takes_effect
+from tests.approvals.rule_changes import PROMISED_S, subscribed, takes_effect
 from tests.conformance.backends import BACKENDS
 from tests.domain import RULES, Rulebook, Stores, read_rulebook
 from tests.servers.pool import POOL

@@ -13,7 +13,7 @@ from ade.composition.app_store import OpenStore
 from ade.settings import Settings
 from ade.settings.sections import RedisSettings, StoreSettings
 from ade.stores.ports import RULES
-from tests.changing_rules import after_idle_time
+from tests.approvals.rule_changes import after_idle_time
 from tests.servers.waiting import until
 
 app = Ade(settings=Settings(store=StoreSettings(ballast_mb=0), redis=RedisSettings(allow_volatile=True)))

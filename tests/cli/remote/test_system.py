@@ -7,7 +7,7 @@ import msgspec
 
 from tests.cli.processes import ended, started
 from tests.cli.remote.conftest import Shop
-from tests.cli.test_upkeep import break_chain
+from tests.cli.test_maintenance import break_chain
 from tests.cli.test_webhooks import OWN, URL, secrets_kept, sent, the_id
 from tests.domain import DeliveryResponse, Role
 

@@ -7,7 +7,7 @@ import pytest
 from ade.worker.output_buffer import _IN_PLACE as NOT_STORED
 from ade.worker.output_buffer import OutputBuffer
 from ade.worker.remote.connection import HttpOutputStore, LocalClock
-from tests.client.awkward import TASK, Story, problem_answer, story
+from tests.client.scripted_server import TASK, Story, problem_answer, story
 from tests.common.http.servers import answer
 
 TAKEN = answer(b"", status="204 No Content")

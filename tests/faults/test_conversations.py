@@ -20,8 +20,8 @@ from ade.agents.conversations.inbox import Inbox, InboxChange, joined
 from ade.agents.conversations.scheduler import NAMESPACE
 from tests.depth import IS_DEEP
 from tests.domain import DurableInbox, InboxLimits, LockQuery, Stores, open_stores
+from tests.faults.conversation_program import CONSUMER, ENDED, ENQUEUED, REMEMBERED, SETTINGS, Line, Part
 from tests.faults.programs import Program, Stage, stage
-from tests.faults.pump_program import CONSUMER, ENDED, ENQUEUED, REMEMBERED, SETTINGS, Line, Part
 from tests.servers.pool import POOL
 from tests.waiting import eventually
 from tests.worker.harness import Workshop
@@ -98,7 +98,9 @@ class Crew:
 
     def _add(self) -> None:
         self._started += 1
-        self.members.append(self._programs.start(f"pumps-{self._started}", "tests.faults.pump_program", self._part))
+        self.members.append(
+            self._programs.start(f"pumps-{self._started}", "tests.faults.conversation_program", self._part)
+        )
 
     async def kill_one(self, randomness: random.Random) -> None:
         """One that is at work, without a word; another one begins at once."""
@@ -260,7 +262,7 @@ async def test_a_turn_is_told_once_whenever_its_pump_was_killed(programs: Stage,
     def pumps(dies_when: str | None) -> Program:
         part = Part(url=url, feeds=True, dies_when=dies_when)
         name = f"pumps-{dies_when}"
-        return programs.start(name, "tests.faults.pump_program", msgspec.json.encode(part).decode())
+        return programs.start(name, "tests.faults.conversation_program", msgspec.json.encode(part).decode())
 
     async def is_empty() -> bool:
         return not (await stores.inboxes.load("talk")).items

@@ -1,4 +1,4 @@
-"""One process of pumps: `python -m tests.faults.pump_program <its part as JSON>`.
+"""One process of pumps: `python -m tests.faults.conversation_program <its part as JSON>`.
 
 Its consumer writes each batch into a file that all processes append to, as one line, before it returns; or it feeds an
 agent, and kills itself on the way. SIGTERM ends it in good order.

@@ -1,4 +1,4 @@
-"""Counts figures: `python -m tests.faults.figures_program <url> <write at which it dies> <before or after>`."""
+"""Counts figures: `python -m tests.faults.metrics_program <url> <write at which it dies> <before or after>`."""
 
 import asyncio
 import os

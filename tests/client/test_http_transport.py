@@ -12,7 +12,7 @@ from ade import Client, Status
 from ade.client.http_transport import HttpTransport
 from ade.errors import InvalidUrl, QueueFull, ServerUnreachable, StoreUnavailable, UnknownTask, WaitTimeout
 from ade.server.pagination import VersionedRecord
-from tests.client.awkward import DROP, TASK, TOKEN, json_answer, problem_answer, story, task_answer
+from tests.client.scripted_server import DROP, TASK, TOKEN, json_answer, problem_answer, story, task_answer
 from tests.common.http.servers import Server, Visit, serving
 from tests.domain import NotAuthenticated, Schedule, ServerProblem, TooManyRequests, to_wire
 from tests.servers.ports import ReservedPort

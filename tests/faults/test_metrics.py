@@ -14,7 +14,7 @@ from ade.settings import Settings
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
 from tests.domain import RedisSettings, Stores, open_stores
-from tests.faults.figures_program import PAGE
+from tests.faults.metrics_program import PAGE
 from tests.faults.programs import stage
 from tests.servers.pool import POOL
 
@@ -41,11 +41,11 @@ async def test_killed_at_every_write_in_turn(url: str, stores: Stores, tmp_path:
     await scene.run(TASKS)
     with stage(tmp_path) as programs:
         for number, when in enumerate(["before", "after"] * 2):
-            doomed = programs.start(f"doomed-{number}", "tests.faults.figures_program", url, "1", when)
+            doomed = programs.start(f"doomed-{number}", "tests.faults.metrics_program", url, "1", when)
             assert await doomed.exit_code() == -signal.SIGKILL
-        doomed = programs.start("doomed", "tests.faults.figures_program", url, "2", "after")
+        doomed = programs.start("doomed", "tests.faults.metrics_program", url, "2", "after")
         assert await doomed.exit_code() == -signal.SIGKILL
-        heir = programs.start("heir", "tests.faults.figures_program", url, "0", "never")
+        heir = programs.start("heir", "tests.faults.metrics_program", url, "0", "never")
         assert await heir.exit_code() == 0, heir.log()
 
     assert 3 * TASKS > 4 * PAGE, "there was something left for the heir"

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.changing_rules import subscribed
+from tests.approvals.rule_changes import subscribed
 from tests.conformance.scene import Scene
 from tests.domain import DONE, RULES, WORK
 

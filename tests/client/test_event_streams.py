@@ -9,7 +9,7 @@ import pytest
 from ade.errors import NotPermitted, ServerUnreachable, StoreUnavailable, UnknownTask
 from ade.events.feed_items import TASK_IS_FINAL, EventBatch, FeedEnd, FeedEntry, FeedHeartbeat, Gap, Item, item_text
 from ade.events.sse import block
-from tests.client.awkward import DROP, Cut, problem_answer, story
+from tests.client.scripted_server import DROP, Cut, problem_answer, story
 from tests.domain import Event, OutputLine, ServerProblem, to_wire
 
 T = TypeVar("T")
