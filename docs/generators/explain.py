@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from docs.generators.tables import table
 
 REASONS: Mapping[str, str] = {
-    "stalled": "its worker went silent; any worker may take it over",
+    "stalled": "its worker went silent; any worker can take it over",
     "waits_for": "tasks it depends on have not ended; the facts name them and their statuses",
     "delayed": "its `run_after` has not come: a delay, a schedule of its caller, or the backoff after a failed attempt",
     "deadline_passed": "its deadline has passed; the next sweep fails it",

@@ -15,10 +15,10 @@ STATUS_MEANS: Mapping[Status, str] = {
     Status.APPROVED: "enough people agreed to exactly this; waits for its start",
     Status.PENDING: "may be claimed once `run_after` has passed and what it depends on has ended",
     Status.RUNNING: "one worker holds the lease",
-    Status.STALLED: "its worker went silent; any worker may take it over",
+    Status.STALLED: "its worker went silent; any worker can take it over",
     Status.COMPLETED: "it succeeded",
     Status.FAILED: "attempts used up, or not worth repeating; listed as a dead letter, and can be replayed",
-    Status.REJECTED: "people said no, or nobody answered in time",
+    Status.REJECTED: "people said no, or no one answered in time",
     Status.CANCELLED: "a person or another task stopped it",
 }
 VERB_MEANS: Mapping[Verb, str] = {

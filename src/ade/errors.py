@@ -62,7 +62,7 @@ class UnknownTask(AdeError):
     """No task with this id exists. It may have been pruned."""
 
     code = "unknown_task"
-    usual_advice = "`ade tasks` lists what is kept"
+    usual_advice = "`ade tasks` lists the stored tasks"
 
 
 class UnknownName(AdeError):
@@ -86,7 +86,7 @@ class UnknownDependency(AdeError):
 
 
 class DependencyCycle(AdeError):
-    """The tasks wait for each other in a ring, so none could ever run. Nothing was stored."""
+    """The tasks depend on each other in a cycle, so none could ever run. Nothing was stored."""
 
     code = "dependency_cycle"
 
@@ -126,7 +126,7 @@ class StaleWrite(AdeError):
 
 
 class StaleLease(StaleWrite):
-    """This run no longer holds the task's lease; its result was thrown away."""
+    """This run no longer holds the task's lease; its result was discarded."""
 
     code = "stale_lease"
 
@@ -194,13 +194,13 @@ class TaskCancelled(AdeError):
 
 
 class ResultExpired(AdeError):
-    """The task completed, but its result was kept only for its result_ttl and is gone."""
+    """The task completed, but its result expired after its result_ttl."""
 
     code = "result_expired"
 
 
 class WaitTimeout(AdeError):
-    """The task did not finish in the time you were willing to wait. It goes on; ask again."""
+    """The task did not finish within the time limit. It continues; wait again."""
 
     code = "wait_timeout"
 
@@ -224,7 +224,7 @@ class StoreUnavailable(StoreError):
 
 
 class AddressInUse(AdeError):
-    """The address to listen on cannot be had. Stop what uses it, or choose another with --host and --port."""
+    """The address is not available. Stop the program that uses it, or choose another with --host and --port."""
 
     code = "address_in_use"
 
@@ -236,7 +236,7 @@ class NeedsStore(AdeError):
 
 
 class ServerUnreachable(AdeError):
-    """The server could not be reached, or broke off. Check its address and that it runs, then try again."""
+    """The server could not be reached, or closed the connection. Check its address and that it is running."""
 
     code = "server_unreachable"
 
@@ -270,32 +270,32 @@ class StoreForeign(StoreError):
 
 
 class StoreMissing(StoreError):
-    """There is no store at this place yet. Check the URL."""
+    """There is no store at this location yet. Check the URL."""
 
     code = "store_missing"
-    usual_advice = "`ade up` or `ade enqueue` makes one"
+    usual_advice = "`ade up` or `ade enqueue` creates one"
 
 
 class StoreUnsupported(StoreError):
-    """This place or this SQLite library is not safe for a database that must not lose work."""
+    """This location or this SQLite library is not safe for a database that must not lose work."""
 
     code = "store_unsupported"
 
 
 class DriverMissing(StoreError):
-    """The library that speaks to this kind of store is not installed. Install the extra that the sentence names."""
+    """The driver for this kind of store is not installed. Install the extra that the message names."""
 
     code = "driver_missing"
 
 
 class DiskFull(StoreError):
-    """The disk is (nearly) full, so no new work is taken. Running tasks may finish. Free some space."""
+    """The disk is (nearly) full, so no new work is accepted. Running tasks can finish. Free some space."""
 
     code = "disk_full"
 
 
 class StoreFull(DiskFull):
-    """The server's memory is full, so no new work is taken. Running tasks may finish. Give it more memory."""
+    """The server's memory is full, so no new work is accepted. Running tasks can finish. Give it more memory."""
 
     code = "store_full"
 
@@ -311,7 +311,7 @@ class NotConfirmed(StoreError):
 
 
 class InvalidUrl(AdeError):
-    """The store URL is not one ADE knows, or not whole. Use sqlite:///path/to/file.db, memory:// or redis://host."""
+    """The store URL is not supported, or not complete. Use sqlite:///path/to/file.db, memory:// or redis://host."""
 
     code = "invalid_url"
 
@@ -323,13 +323,13 @@ class InvalidFilter(AdeError):
 
 
 class AuditBroken(AdeError):
-    """The audit chain does not hold: an entry was changed, removed or added outside ADE."""
+    """The audit chain is broken: an entry was changed, removed, or added outside ADE."""
 
     code = "audit_broken"
 
 
 class InvalidLock(AdeError):
-    """The lock's name or options are not valid. Nothing was asked for; correct them and try again."""
+    """The lock's name or options are not valid. Nothing was requested; correct them and try again."""
 
     code = "invalid_lock"
 
@@ -341,7 +341,7 @@ class TooManyLocks(AdeError):
 
 
 class LockRateLimited(AdeError):
-    """The owner asks for locks more often than it may. Try again after `retry_after_ms` milliseconds."""
+    """The owner has exceeded its rate limit for locks. Try again after `retry_after_ms` milliseconds."""
 
     code = "lock_rate_limited"
 
@@ -351,25 +351,25 @@ class LockRateLimited(AdeError):
 
 
 class LockLost(AdeError):
-    """The lock is not held any more: its lease ran out or it was taken away. Stop, and take it again if need be."""
+    """The lock is no longer held: its lease expired, or it was taken away. Stop, and acquire it again if needed."""
 
     code = "lock_lost"
 
 
 class UpgradeDeadlock(AdeError):
-    """Another holder of a share waits to make it exclusive. Release your share; then one of you can go on."""
+    """Another holder of this shared lock waits to upgrade it. Release yours, so that one of you can continue."""
 
     code = "upgrade_deadlock"
 
 
 class LockTimeout(AdeError):
-    """The lock was held by somebody else all the time. Try again later, or wait longer."""
+    """The lock was held by another owner the whole time. Try again later, or wait longer."""
 
     code = "lock_timeout"
 
 
 class DeadlockVictim(AdeError):
-    """Agents waited for each other in a ring, and this one gave way. Release what you hold and try again."""
+    """This owner was the victim of a deadlock. Release all your locks and try again."""
 
     code = "deadlock_victim"
 
@@ -379,7 +379,7 @@ class DeadlockVictim(AdeError):
 
 
 class StaleToken(AdeError):
-    """The write was refused: its lock has gone to somebody else. Stop; what you were to write is out of date."""
+    """The write was rejected: its lock is held by another owner now. Stop; your data is out of date."""
 
     code = "stale_token"
 
@@ -391,16 +391,16 @@ class InvalidAgent(AdeError):
 
 
 class InvalidProfile(AdeError):
-    """The profile of an agent type is not valid, so nothing of that type can run. Correct what the sentence names."""
+    """The profile of an agent type is not valid, so nothing of that type can run. Correct what the message names."""
 
     code = "invalid_profile"
 
 
 class UnknownWorker(AdeError):
-    """No worker of this id is known, or it is not yours."""
+    """No worker with this id exists, or it is not yours."""
 
     code = "unknown_worker"
-    usual_advice = "`ade workers` shows those that are"
+    usual_advice = "`ade workers` lists them"
 
 
 class UnknownAgent(AdeError):
@@ -423,7 +423,7 @@ class InvalidWebhook(AdeError):
 
 
 class UnknownWebhook(AdeError):
-    """No webhook with this id exists, or no such delivery of it is kept. The list of webhooks shows those that do."""
+    """No webhook with this id exists, or no such delivery of it is stored. The list of webhooks shows them."""
 
     code = "unknown_webhook"
 
@@ -435,18 +435,18 @@ class AddressRefused(AdeError):
 
 
 class InvalidSignature(AdeError):
-    """The signature of a webhook's message does not hold, or it is too old. Do not believe the message."""
+    """The signature of a webhook message is not valid, or the message is too old. Do not trust it."""
 
     code = "invalid_signature"
 
 
 class InvalidInbox(AdeError):
-    """The id of an inbox, the name of its consumer, or what it shall remember is not possible. Nothing was stored."""
+    """The id of an inbox, the name of its consumer, or its memory is not valid. Nothing was stored."""
 
     code = "invalid_inbox"
 
 
 class NotPermitted(AdeError):
-    """This account does not have the permission for that. An administrator can give it a role that has."""
+    """This account does not have the permission for that. An administrator can give it a role that does."""
 
     code = "not_permitted"

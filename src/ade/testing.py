@@ -57,7 +57,7 @@ class TestClock:
         """Let time pass, for wall and leases alike."""
         passed = _milliseconds(by)
         if passed < 0:
-            raise ValueError("time does not run backwards; `jump_wall` puts the wall clock back")
+            raise ValueError("time does not run backward; `jump_wall` sets the wall clock back")
         self._wall_ms += passed
         self._steady_ms += passed
 

@@ -188,7 +188,7 @@ async def test_whoever_signs_in_while_the_password_or_the_account_goes_is_refuse
         else:
             await change_user(stores, "bob", UserChanges(is_active=False))
 
-    with pytest.raises(NotAuthenticated, match="at this moment"):
+    with pytest.raises(NotAuthenticated, match="during the sign-in"):
         await sign_in(meanwhile(stores, change), "bob", PASSWORD)
 
     assert await list_sessions(stores) == []

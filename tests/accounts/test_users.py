@@ -111,7 +111,7 @@ async def test_a_program_needs_a_person_who_answers_for_it(stores: Stores, hire:
         await hire("bot3", "agent", is_human=False, owner="bot")
     with pytest.raises(InvalidAccount, match="only people"):
         await change_user(stores, "bot", UserChanges(more_roles=frozenset({"reviewer"})))
-    with pytest.raises(InvalidAccount, match="no password"):
+    with pytest.raises(InvalidAccount, match="not a password"):
         await set_password(stores, "bot", PASSWORD, cost=CHEAP)
 
 

@@ -390,10 +390,10 @@ REFUSED = {
     "no such path": (["./no-such-program"], "'./no-such-program' does not exist"),
     "not executable": (["./plain"], "'./plain' may not be executed; make it executable"),
     "no interpreter": (["./lost"], "'./lost' names an interpreter in its first line that was not found"),
-    "not for this machine": (["./noise"], "'./noise' is no program for this machine"),
+    "not for this machine": (["./noise"], "'./noise' is not a program for this machine"),
     "a directory": (["."], "may not be executed"),
     "too long": (["true", "x" * 3_000_000], "give the prompt by stdin"),
-    "a NUL": (["true", "a\0b"], "argument 1 of the program 'true' has a NUL character"),
+    "a NUL": (["true", "a\0b"], "argument 1 of the program 'true' contains a NUL character"),
     "half a character": (["true", "\ud800"], "cannot be written as text"),
     "nothing": ([], "the command is empty"),
 }

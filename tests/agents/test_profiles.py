@@ -99,15 +99,18 @@ def test_a_built_in_profile_may_be_changed_under_its_own_name() -> None:
         ({"base": "cloude"}, "agents.x.base is 'cloude'; known are claude, codex, command"),
         ({}, "agents.x.command is missing"),
         ({"base": "x"}, "agents.x.base is 'x'; known are"),
-        ({"comand": ["a"], "base": "claude"}, "agents.x.comand is not known; did you mean command?"),
+        ({"comand": ["a"], "base": "claude"}, "agents.x.comand is unknown; did you mean command?"),
         ({"command": []}, "agents.x.command must be a list of texts"),
         ({"command": ["a", "{prompt}"]}, "use options for {...}"),
-        ({"command": ["a"], "options": [["{colour}"]]}, "agents.x.{colour} stands for nothing; known are agent_id"),
+        ({"command": ["a"], "options": [["{colour}"]]}, "agents.x.{colour} is unknown; placeholders are agent_id"),
         ({"command": ["a"], "options": [["a", 3]]}, "agents.x.options.1 must be text"),
         ({"command": ["a"], "prompt": "telepathy"}, 'agents.x.prompt must be "stdin" or "argument"'),
         ({"command": ["a"], "prompt_words": ["-p"]}, "prompt_words must have {prompt} in it"),
-        ({"command": ["a"], "model": "m"}, "agents.x.model means nothing to a; add its flag to options, with {model}"),
-        ({"base": "codex", "skills": "s"}, "agents.x.skills means nothing to codex"),
+        (
+            {"command": ["a"], "model": "m"},
+            "agents.x.model is not supported by a; add its flag to options, with {model}",
+        ),
+        ({"base": "codex", "skills": "s"}, "agents.x.skills is not supported by codex"),
         ({"base": "claude", "timeout": 20}, 'agents.x.timeout must be a time such as "90s"'),
         ({"base": "claude", "memory_mb": 0}, "agents.x.memory_mb must be a whole number"),
         ({"base": "claude", "exit_codes": {"300": "reported"}}, "exit_codes.300 must be an exit code from 1 to 255"),
@@ -126,9 +129,9 @@ def test_a_mistake_in_the_settings_is_named(table: object, said: str) -> None:
 
 
 def test_names_and_rings_are_checked() -> None:
-    with pytest.raises(InvalidProfile, match="must be small letters, digits and '-'"):
+    with pytest.raises(InvalidProfile, match="must consist of lower-case letters, digits and '-'"):
         read_profiles({"My Agent": {"base": "claude"}})
-    with pytest.raises(InvalidProfile, match="goes round in a ring: a -> b -> a"):
+    with pytest.raises(InvalidProfile, match="forms a cycle: a -> b -> a"):
         read_profiles({"a": {"base": "b"}, "b": {"base": "a"}})
 
 
@@ -164,15 +167,15 @@ def test_a_markdown_file_may_name_another_base_and_all_tools() -> None:
         ("---\nname: a\nmodel:\n---\n", "x.md:3: has no value"),
         ("---\nname: a\n  model: b\n---\n", "x.md:3: is indented more"),
         ("---\nname: a\nset:\n\tA: b\n---\n", "x.md:4: is indented with a tab"),
-        ("---\nname: a\nmodel: *anchor\n---\n", "x.md:3: '*anchor' must stand in quotes"),
+        ("---\nname: a\nmodel: *anchor\n---\n", "x.md:3: '*anchor' must be quoted"),
         ('---\nname: a\nmodel: "b\n---\n', "x.md:3: '\"b' must end with the quote"),
         ("---\nname: a\ntools: [b\n---\n", "x.md:3: '[b' is neither a list"),
         ("---\nname: a\ntools:\n  -b\n---\n", "x.md:4: must be `- ` and then a value"),
         ("---\nname: a\nset:\n  b:\n    c: d\n---\n", "x.md:5: is a table within a table"),
         ("---\nname: a\nmood: good\n---\n", "x.md.mood is not known"),
         ("---\nname: " + "a" * 10_000 + "\n---\n", "x.md:2: is longer than 10,000 characters"),
-        ("---\nname: A\n---\n", "x.md.name 'A' must be small letters"),
-        ("---\nname: a\nsystem_prompt: b\n---\nc", "x.md: the system prompt stands below the front matter already"),
+        ("---\nname: A\n---\n", "x.md.name 'A' must consist of lower-case letters"),
+        ("---\nname: a\nsystem_prompt: b\n---\nc", "x.md: the system prompt is also below the front matter"),
         ("---\n" + "#" * 1_000_001, "x.md is longer than 1,000,000 characters"),
     ],
 )

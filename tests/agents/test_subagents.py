@@ -108,7 +108,7 @@ async def test_those_of_one_parent(queue: QueueDriver) -> None:
 async def test_a_task_that_runs_no_agent_is_none(queue: QueueDriver) -> None:
     task = await queue.enqueue("send")
 
-    with pytest.raises(UnknownTask, match="runs no agent but send"):
+    with pytest.raises(UnknownTask, match="does not run an agent, but send"):
         await get_subagent(queue.stores, task.id)
 
 

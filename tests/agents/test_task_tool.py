@@ -117,7 +117,7 @@ async def test_work_is_done_in_the_folder_that_is_named(kit: TestKit, tmp_path: 
         ),
         ({**ASKED, "prompt": None}, "Error: Task tool missing required parameter: prompt"),
         ({**ASKED, "prompt": 5}, "Error: prompt must be a text, not 5"),
-        ({**ASKED, "prompt": "\ud800"}, "Error: prompt has characters that stand for nothing: half a surrogate pair"),
+        ({**ASKED, "prompt": "\ud800"}, "Error: prompt contains invalid characters: half of a surrogate pair"),
         ({**ASKED, "description": None}, "Error: Task tool missing required parameter: description"),
         ({**ASKED, "description": ["d"]}, "Error: description must be a text, not ['d']"),
         ({**ASKED, "model": 7}, "Error: model must be a text, not 7"),
@@ -322,7 +322,7 @@ async def test_so_many_run_at_once_and_no_more(tool: TaskTool, app: Ade) -> None
     answer = await tool.run("hello", "echo", "One more")
     await tasks.close()
 
-    assert answer.message.startswith("Error: 32 agents run in this process already")
+    assert answer.message.startswith("Error: 32 agents are already running in this process")
     assert {(await each).message.partition("\n")[0] for each in waiting} == {"Error: Interrupted by user"}
 
 
@@ -394,7 +394,7 @@ async def test_what_people_must_approve_has_to_be_stored(tool: TaskTool, kit: Te
     ("verdict", "message"),
     [
         (GuardRulesVerdict.DENY, "Error: the tool Bash must not be used like this: it is loud"),
-        (GuardRulesVerdict.DEMAND, "Error: people must allow the tool Bash first: use persist=True"),
+        (GuardRulesVerdict.DEMAND, "Error: the tool Bash requires approval: use persist=True"),
     ],
 )
 async def test_the_rules_hold_for_its_tools_too(

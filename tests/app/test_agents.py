@@ -70,7 +70,7 @@ async def test_nothing_is_stored_for_a_conversation_that_cannot_be(agents: TestK
 
 
 async def test_a_type_that_nobody_knows(agents: TestKit) -> None:
-    with pytest.raises(UnknownName, match="there is no agent type 'poet'; known are claude, codex"):
+    with pytest.raises(UnknownName, match="there is no agent type 'poet'; types are claude, codex"):
         await agents.app.agents.run("poet", "hi")
 
 

@@ -133,7 +133,7 @@ async def test_options_add_up_and_leave_the_original_alone(ade: Ade, kit: TestKi
         ({"after_failure": "explode"}, "after_failure must be one of cancel, fail, run"),
         ({"backoff": 3}, r"backoff must be a Backoff"),
         ({"parent": 3}, "parent must name tasks"),
-        ({"deadline": datetime(1969, 1, 1, tzinfo=UTC)}, "the deadline must lie after run_after"),
+        ({"deadline": datetime(1969, 1, 1, tzinfo=UTC)}, "the deadline must be after run_after"),
     ],
 )
 async def test_options_that_make_no_sense_are_refused_where_they_are_written(

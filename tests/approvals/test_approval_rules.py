@@ -268,7 +268,7 @@ async def test_no_answer(here: Scene) -> None:
     await here.kit.advance(DAY)
 
     after = await task.get()
-    assert (after.status, after.reason) == (Status.REJECTED, "expired: nobody answered in time")
+    assert (after.status, after.reason) == (Status.REJECTED, "expired: no one answered in time")
     with pytest.raises(GateClosed):
         await here.vote(task, "bob")
 

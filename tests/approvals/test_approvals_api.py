@@ -113,7 +113,7 @@ async def test_changes_are_asked_for_with_a_reason(ops: Operations) -> None:
     await council(ops)
     task = await held(ops)
     bob = await by(ops, "bob", "respond_to_approval")
-    with pytest.raises(InvalidTask, match="which changes"):
+    with pytest.raises(InvalidTask, match="requested changes"):
         await answer(ops, bob, task, Decision.REQUEST_CHANGES, reason=" ")
     request = await answer(ops, bob, task, Decision.REQUEST_CHANGES, reason="say hello")
     assert (request.task.status, request.state) == (Status.DRAFT, GateState.CHANGES_REQUESTED)

@@ -40,7 +40,7 @@ async def test_whoever_has_a_hand_in_it_cannot_be_asked(shop: Scene) -> None:
     by_ada, by_bot = await shop.asked(), await shop.asked("site", author="bot")
 
     for task, to in ((by_ada, "ada"), (by_ada, "ada2"), (by_bot, "bob")):
-        with pytest.raises(ConflictOfInterest, match="hand in this task"):
+        with pytest.raises(ConflictOfInterest, match="involved in this task"):
             await delegate_approval(shop.stores, task.id, to, actor="cy")
     with pytest.raises(NotEligible):  # nor has an author anything to hand on
         await delegate_approval(shop.stores, by_ada.id, "dee", actor="ada")
@@ -66,7 +66,7 @@ async def test_nobody_delegates_to_himself_under_another_name(shop: Scene) -> No
     task = await shop.asked()
 
     for to in ("cy", "cy2"):
-        with pytest.raises(InvalidDelegation, match="himself"):
+        with pytest.raises(InvalidDelegation, match="itself"):
             await delegate_approval(shop.stores, task.id, to, actor="cy")
 
 
@@ -95,7 +95,7 @@ async def test_who_could_not_answer_is_refused_with_the_reason(shop: Scene) -> N
 
     with pytest.raises(InvalidDelegation, match="make it a reviewer first"):
         await delegate_approval(shop.stores, task.id, "vic", actor="cy")
-    with pytest.raises(InvalidDelegation, match="program"):
+    with pytest.raises(InvalidDelegation, match="service account"):
         await delegate_approval(shop.stores, task.id, "bot", actor="cy")
     with pytest.raises(UnknownAccount):
         await delegate_approval(shop.stores, task.id, "nobody", actor="cy")

@@ -63,7 +63,7 @@ async def test_an_admin_may_do_it_for_others_and_nobody_else(stores: Stores) -> 
 async def test_it_is_given_to_active_people_who_may_vote(stores: Stores) -> None:
     await change_user(stores, "cyd", UserChanges(is_active=False))
 
-    for delegate, why in (("cyd", "deactivated"), ("eve", "may not vote"), ("bot", "program")):
+    for delegate, why in (("cyd", "deactivated"), ("eve", "may not vote"), ("bot", "service account")):
         with pytest.raises(InvalidDelegation, match=why):
             await create(stores, to("ada", delegate), actor="ada")
     with pytest.raises(UnknownAccount):

@@ -213,7 +213,7 @@ def test_what_cannot_be_read_is_denied() -> None:
     for broken in (Raw(b'{"command": '), Raw(b"\xff\xfe"), Raw(b"")):
         ruling = on(book, arguments=broken)
         assert ruling.verdict is GuardRulesVerdict.DENY
-        assert "could not be judged" in ruling.reason
+        assert "could not be evaluated" in ruling.reason
     assert on(book, arguments={"command": object()}).verdict is GuardRulesVerdict.DENY
     assert on(book, arguments=Raw(b'{"command": "no h\\u0061rm"}')).verdict is GuardRulesVerdict.DEMAND
 
@@ -229,7 +229,7 @@ def test_nothing_that_anybody_gives_makes_the_guard_fail(value: Any, name: str, 
 
     for arguments in ({"a": value}, {"a": {"b": value}, "c": 1}, value):
         ruling = on(book, name=name, tool=tool, arguments=arguments, resources=[name, tool])
-        assert "could not be judged" not in ruling.reason
+        assert "could not be evaluated" not in ruling.reason
 
 
 rules = st.fixed_dictionaries(

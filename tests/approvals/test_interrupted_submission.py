@@ -90,7 +90,7 @@ async def test_a_preview_that_ends_badly_sends_the_task_back(shop: Scene) -> Non
     found = await shop.app.handle(task.id).get()
     assert found.review is not None
     assert found.status is Status.DRAFT
-    assert "did not end well" in found.review.errors[0]
+    assert "did not complete" in found.review.errors[0]
 
 
 async def test_a_preview_that_comes_too_late_counts_for_nothing(shop: Scene) -> None:

@@ -73,7 +73,7 @@ def test_a_policy_without_conditions_must_be_named() -> None:
     assert chosen(rulebook).ids == ("general",)
     assert chosen(rulebook, "asked").ids == ("asked", "general")
     assert chosen(rulebook, "asked").why == (
-        "policy asked: it was asked for by its name",
+        "policy asked: it was requested by name",
         "policy general: the name deploy fits '*'",
     )
 

@@ -68,7 +68,7 @@ async def test_a_rulebook_made_from_an_older_version_is_refused(stores: Stores) 
     await apply(stores, denying("first"), actor="ada", seen=0)
     await apply(stores, denying("second"), actor="ada", seen=1)
 
-    with pytest.raises(StaleWrite, match="at version 2 by now, not 1"):
+    with pytest.raises(StaleWrite, match="at version 2 now, not 1"):
         await apply(stores, denying("late"), actor="bob", seen=1)
     assert (await load(stores)).guard[0].reason == "second"
 

@@ -150,8 +150,8 @@ async def test_what_nobody_can_answer_is_seen_and_explains_itself(queue: QueueDr
     assert (item.state, item.may_answer, item.missing) == (GateState.BLOCKED, [], ["1 of dora"])
     why = await explain(stores, task.id)
     assert why.codes == ["approval_blocked"]
-    assert "nobody is left" in why.sentence
-    assert why.reasons[0].advice == "`ade users add dora` makes an account that can"
+    assert "no one is left" in why.sentence
+    assert why.reasons[0].advice == "`ade users add dora` creates an account that can"
 
 
 async def test_a_role_that_nobody_has_names_the_role(queue: QueueDriver, stores: Stores) -> None:
@@ -160,7 +160,7 @@ async def test_a_role_that_nobody_has_names_the_role(queue: QueueDriver, stores:
     task = await asked(queue, "pairs")
 
     why = await explain(stores, task.id)
-    assert "only ruth may still (ada had a hand in it and cannot): 2 of two reviewers missing" in why.sentence
+    assert "only ruth may still (involved and therefore excluded: ada): 2 of two reviewers missing" in why.sentence
     assert "`ade users add NAME --role reviewer`" in (why.reasons[0].advice or "")
 
 
@@ -208,9 +208,9 @@ async def test_votes_that_do_not_count_say_why(queue: QueueDriver, stores: Store
     await change_user(stores, "rita", UserChanges(is_active=False))
 
     gate = await newest(queue, task)
-    assert [vote.why_not for vote in gate.votes] == ["rita is no active person"]
+    assert [vote.why_not for vote in gate.votes] == ["rita is not an active person"]
     await change_user(stores, "rita", UserChanges(is_active=True, fewer_roles=frozenset({"reviewer"})))
-    assert [vote.why_not for vote in (await newest(queue, task)).votes] == ["no rule asks rita any more"]
+    assert [vote.why_not for vote in (await newest(queue, task)).votes] == ["no rule includes rita any longer"]
     assert [gate.state for gate in (await seen(queue, task)).gates] == ["revoked", "open"]
 
 
@@ -221,7 +221,7 @@ async def test_the_later_of_two_votes_counts(queue: QueueDriver, stores: Stores)
 
     gate = await newest(queue, task)
     assert gate.state is GateState.CHANGES_REQUESTED
-    assert [vote.why_not for vote in gate.votes] == ["there is a later one of the same person", ""]
+    assert [vote.why_not for vote in gate.votes] == ["the same person voted again later", ""]
 
 
 async def test_an_approval_is_used_up_by_the_start(queue: QueueDriver, stores: Stores) -> None:

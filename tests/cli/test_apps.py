@@ -36,7 +36,7 @@ def test_a_store_on_the_command_line_beats_that_of_the_app(ade: Call) -> None:
             "InvalidTask: unknown option priorty",
         ),
         ("shop:app", None, "the module 'shop' has no attribute 'app'; it has shop:ade"),
-        ("shop:pack", None, "'pack' in 'shop' is no Ade app but an AsyncTask; it has shop:ade"),
+        ("shop:pack", None, "'pack' in 'shop' is not an Ade app, but an AsyncTask; it has shop:ade"),
         ("shop", None, "write module:attribute, such as shop:ade"),
         ("./shop.py", None, "write module:attribute, such as shop:ade"),
         (":ade", None, "write module:attribute"),

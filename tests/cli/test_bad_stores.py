@@ -92,7 +92,7 @@ def test_who_looks_makes_no_store(ade: Call, folder: Path, command: list[str]) -
 
     assert (answer.code, answer.out, answer.error["code"]) == (6, "", "store_missing")
     place = folder / "new" / "shop.db"
-    assert answer.error["message"] == f"there is no store at {place}; `ade up` or `ade enqueue` makes one"
+    assert answer.error["message"] == f"there is no store at {place}; `ade up` or `ade enqueue` creates one"
     assert sorted(folder.iterdir()) == before
 
 

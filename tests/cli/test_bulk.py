@@ -84,7 +84,7 @@ def test_two_lines_cannot_have_one_name(shop: Call) -> None:
     line = '{"ref": "a", "name": "pack", "args": {"item": "lamp"}}\n'
     answer = shop("enqueue", "--file", "-", stdin=line * 2)
 
-    assert (answer.code, "line 2: another line is called 'a'" in answer.err) == (2, True)
+    assert (answer.code, "line 2: another line already has the ref 'a'" in answer.err) == (2, True)
 
 
 def test_large_files_go_in_by_batches_and_a_full_queue_tells_how_far_it_came(shop: Call) -> None:
@@ -99,7 +99,7 @@ def test_large_files_go_in_by_batches_and_a_full_queue_tells_how_far_it_came(sho
 def test_a_file_says_everything_about_its_tasks(shop: Call) -> None:
     answer = shop("enqueue", "--file", "-", "--priority", "3")
 
-    assert (answer.code, "stands in the file" in answer.err) == (2, True)
+    assert (answer.code, "is in the file" in answer.err) == (2, True)
 
 
 def test_an_empty_file_is_no_mistake(shop: Call) -> None:

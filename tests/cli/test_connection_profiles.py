@@ -20,7 +20,7 @@ from tests.cli.processes import call
 def test_two_places_are_one_too_many(tmp_path: Path, places: list[str]) -> None:
     done = call(tmp_path, "tasks", *places)
     assert done.returncode == 2
-    assert "do not go together" in done.stderr
+    assert "are mutually exclusive" in done.stderr
 
 
 def test_a_hook_is_about_this_machine_whatever_server_the_settings_name(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_a_hook_is_about_this_machine_whatever_server_the_settings_name(tmp_path
     (tmp_path / "ade.toml").write_text('[client]\nurl = "http://127.0.0.1:1"\n[store]\nurl = "sqlite:///ade.db"\n')
     asked = {"hook_event_name": "PreToolUse", "tool_name": "Read", "tool_input": {}, "session_id": "s"}
     done = call(tmp_path, "hook", "pre-tool-use", "--for", "claude", stdin=json.dumps(asked))
-    assert "could not say" not in done.stderr, done.stderr
+    assert "could not check" not in done.stderr, done.stderr
     assert done.returncode == 0
 
 

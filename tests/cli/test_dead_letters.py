@@ -110,7 +110,7 @@ def test_part_of_a_group_can_be_replayed(shop: Call, failed: list[str]) -> None:
 def test_all_can_be_replayed_and_one_by_id(shop: Call, failed: list[str]) -> None:
     assert shop("dlq", "replay", failed[0]).lines == [f"{failed[0]}  pending  send  generation 2"]
     assert shop("dlq", "replay", "--all", "--yes").out == "Replayed 3 dead letters.\n"
-    assert shop("dlq", "replay", "--all", "--yes").err == "No dead letter fits.\n"
+    assert shop("dlq", "replay", "--all", "--yes").err == "No dead letter matches.\n"
 
 
 def test_discarded_letters_stay_on_record_with_the_reason(shop: Call, failed: list[str]) -> None:

@@ -94,7 +94,7 @@ def test_without_an_app_the_names_that_workers_told_of_count(ade: Call) -> None:
     answer = ade("enqueue", "pack", "item=lamp", "--store", "sqlite:///shop.db")
 
     assert (answer.code, answer.out) == (3, "")
-    assert "no worker has told of any yet" in answer.err
+    assert "no worker has registered any yet" in answer.err
 
     work()
     misfit = ade("enqueue", "pack", "count=three", "--store", "sqlite:///shop.db")

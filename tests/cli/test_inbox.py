@@ -112,7 +112,7 @@ def test_a_consumer_that_nobody_feeds_is_named(shop: Call) -> None:
     meant = shop("inbox", "send", "c", "hi", "--consumer", "coder")
 
     assert meant.code == 0
-    assert "No live worker feeds coder" in meant.err
+    assert "No running worker consumes for coder" in meant.err
     assert "agent:coder" in meant.err
     assert shop("inbox", "send", "c", "hi").err == ""
 
@@ -123,7 +123,7 @@ def test_a_conversation_begins_anew_on_demand(post: Call) -> None:
 
     with_stores(lambda stores: DurableInbox(stores, "conv-1").give_back("l1", ReturnReason.RELEASED))
     assert post("inbox", "show", "conv-1", "--json").json["memory"] == {"session_id": "s1"}
-    assert post("inbox", "reset", "conv-1").out == "conv-1: the next turn begins anew\n"
+    assert post("inbox", "reset", "conv-1").out == "conv-1: the next turn starts from scratch\n"
     assert post("inbox", "show", "conv-1", "--json").json["memory"] == {}
 
 
@@ -145,5 +145,5 @@ def test_who_pushes_out_an_older_item_is_told(shop: Call) -> None:
 
     with_stores(limit)
 
-    assert "q-1 gave way" in shop("inbox", "send", "c", "new").err
+    assert "q-1 dropped" in shop("inbox", "send", "c", "new").err
     assert shop("inbox", "send", "c", "newer", "--json").json["dropped"] == ["q-2"]

@@ -182,7 +182,7 @@ def test_the_audit_chain_is_verified_and_exported(shop: Call) -> None:
     entries = shop("audit", "export").json_lines
 
     told = ["task.created", "schedule.changed", "task.claimed", "task.succeeded"]
-    assert answer.out.startswith("The chain holds: 4 entries")
+    assert answer.out.startswith("The chain is valid: 4 entries")
     assert [entry["event"]["type"] for entry in entries] == told
     assert len({entry["hash"] for entry in entries}) == 4
     assert [entry["seq"] for entry in shop("audit", "export", "--after", str(entries[0]["seq"])).json_lines] == [
@@ -257,10 +257,10 @@ def test_after_an_older_backup_was_restored_a_new_audit_copy_can_begin(shop: Cal
     assert (answer.code, answer.error["code"]) == (1, "audit_broken")
     assert not (folder / "shop.audit.db").exists()  # what is gone is not made anew by a look
     assert "Add --yes" in shop("audit", "begin").err
-    assert shop("audit", "begin", "--yes").out.startswith("A new chain begins: 1 entry up to seq 1")
+    assert shop("audit", "begin", "--yes").out.startswith("A new chain was started: 1 entry up to seq 1")
 
     shop("enqueue", "pack", "item=soap")
-    assert shop("audit", "verify").out.startswith("The chain holds: 2 entries")
+    assert shop("audit", "verify").out.startswith("The chain is valid: 2 entries")
     assert audit_verdict(shop) == (0, "ok")
 
 

@@ -38,7 +38,7 @@ def _seen_in(process: "subprocess.Popen[str]", end: str) -> str:
 def test_commands_that_go_on_do_not_show_it(tmp_path: Path, url: str, command: list[str]) -> None:
     settings = {"ADE_STORE__URL": url, "ADE_REDIS__ALLOW_VOLATILE": "true", "ADE_LOG__LEVEL": "debug"}
     with started(tmp_path, *command, **settings) as process:
-        seen = _seen_in(process, "Ctrl-C ends it." if command[0] != "worker" else "worker.started")
+        seen = _seen_in(process, "Ctrl-C stops it." if command[0] != "worker" else "worker.started")
 
     assert SECRET not in seen
 

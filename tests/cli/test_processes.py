@@ -73,7 +73,7 @@ def test_up_seeds_the_demo_once_and_speaks_to_people(tmp_path: Path) -> None:
     with started(tmp_path, "up", "--app", DEMO, ADE_LOG__LEVEL="error") as process:
         assert process.stderr is not None
         said: list[str] = []
-        while "Ctrl-C ends it." not in "".join(said):
+        while "Ctrl-C stops it." not in "".join(said):
             said.append(process.stderr.readline())
         code, out, _ = ended(process, signal.SIGINT)
 

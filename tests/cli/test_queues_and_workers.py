@@ -143,7 +143,7 @@ def test_a_schedule_that_does_not_exist_is_told(shop: Call, verb: str) -> None:
 
 
 def test_workers_are_listed_with_how_they_are_doing(shop: Call) -> None:
-    assert "No worker is known." in shop("workers").err
+    assert "No workers." in shop("workers").err
     work()
     [worker] = shop("workers", "--json").json["items"]
 

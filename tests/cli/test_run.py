@@ -44,7 +44,7 @@ def test_the_report_goes_to_stdout_and_the_rest_to_stderr(desk: Call) -> None:
     assert "no worker runs agents of type coder, so it runs here" in answer.err
     assert '[tool] Bash {"command":"ls"}' in answer.err
     assert re.search(
-        r"done in .+ tokens, \$0\.0125\. Go on with `ade run --agent coder --resume [0-9a-f-]{36}", answer.err
+        r"done in .+ tokens, \$0\.0125\. Continue with `ade run --agent coder --resume [0-9a-f-]{36}", answer.err
     )
 
 
@@ -139,7 +139,7 @@ def test_a_task_without_a_session_cannot_be_gone_on_with(desk: Call) -> None:
     answer = desk("run", "--agent", "coder", "--resume", task_id, "now")
 
     assert answer.code == 2
-    assert "has left no session to go on in" in answer.err
+    assert "has no session to continue" in answer.err
 
 
 def test_a_session_in_which_a_task_still_works_is_left_to_it(desk: Call) -> None:
@@ -156,7 +156,7 @@ def test_a_session_in_which_a_task_still_works_is_left_to_it(desk: Call) -> None
     answer = desk("run", "--agent", "coder", "--resume", task_id, "now")
 
     assert answer.code == 2
-    assert "still works in that session" in answer.err
+    assert "is still running in that session" in answer.err
 
 
 @pytest.mark.parametrize("prompt", ["hello", "[[max-turns]]"])
@@ -292,7 +292,7 @@ def test_subagents_are_listed_and_shown(desk: Call) -> None:
     assert "[tool] Bash" in one.out
     assert desk("subagents", seen["id"], "--json").json["id"] == seen["id"]
     assert (
-        desk("subagents", "--parent", seen["id"]).err == "No agent fits. `ade run --agent TYPE PROMPT` lets one work.\n"
+        desk("subagents", "--parent", seen["id"]).err == "No agent matches. `ade run --agent TYPE PROMPT` starts one.\n"
     )
 
 

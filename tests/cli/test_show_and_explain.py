@@ -67,8 +67,8 @@ def test_pages_go_on_where_the_last_one_ended(shop: Call, ids: dict[str, str]) -
 
 
 def test_an_empty_store_says_how_to_begin(shop: Call) -> None:
-    assert shop("tasks").err == "No tasks yet. `ade enqueue NAME` makes one.\n"
-    assert shop("tasks", "--status", "failed").err == "No task fits.\n"
+    assert shop("tasks").err == "No tasks yet. `ade enqueue NAME` creates one.\n"
+    assert shop("tasks", "--status", "failed").err == "No task matches.\n"
     assert shop("tasks", "--quiet").err == ""
     assert shop("tasks", "--json").json == {"items": []}
 

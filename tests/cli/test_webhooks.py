@@ -82,8 +82,8 @@ def test_a_secret_of_ones_own_comes_from_stdin_and_is_not_printed(shop: Call) ->
         ("http://hooks.example.org/", "*", "begins with https"),
         ("https://127.0.0.1/", "*", "this machine"),
         ("https://[::ffff:169.254.169.254]/", "*", "no webhook may reach"),
-        ("https://2130706433/", "*", "no network address"),
-        (URL, "task.", "no type of events"),
+        ("https://2130706433/", "*", "not a network address"),
+        (URL, "task.", "not an event type"),
     ],
 )
 def test_what_must_not_be_is_refused_and_nothing_is_stored(shop: Call, url: str, event: str, said: str) -> None:

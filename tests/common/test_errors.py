@@ -12,7 +12,10 @@ from ade.failures import FAILURES, FailureKind, TaskError
 
 def test_an_error_without_detail_says_what_its_kind_means() -> None:
     assert UnknownTask().detail == "No task with this id exists. It may have been pruned."
-    assert str(UnknownTask()) == "No task with this id exists. It may have been pruned. `ade tasks` lists what is kept."
+    assert (
+        str(UnknownTask())
+        == "No task with this id exists. It may have been pruned. `ade tasks` lists the stored tasks."
+    )
     assert str(EffectUnknown()).splitlines()[-1].startswith("Find out, then settle it")
 
 
@@ -23,10 +26,10 @@ def test_a_detail_replaces_the_general_sentence() -> None:
 
 
 def test_what_helps_at_a_command_line_is_said_apart() -> None:
-    error = UnknownTask("no task 42", advice="`ade tasks` lists what is kept")
+    error = UnknownTask("no task 42", advice="`ade tasks` lists the stored tasks")
 
-    assert (error.detail, error.advice) == ("no task 42", "`ade tasks` lists what is kept")
-    assert str(error) == "no task 42; `ade tasks` lists what is kept"
+    assert (error.detail, error.advice) == ("no task 42", "`ade tasks` lists the stored tasks")
+    assert str(error) == "no task 42; `ade tasks` lists the stored tasks"
     assert UnknownTask("no task 42").advice == ""  # who says something says all of it
 
 

@@ -205,7 +205,7 @@ async def test_a_second_upgrade_is_refused_at_once(people: People) -> None:
     await people.hold("bob", (DB, READ))
     await people.store.upgrade("default", "ada", DB, upgrade_id="up-a", wait_ms=None)
 
-    with pytest.raises(UpgradeDeadlock, match="ada holds a share"):
+    with pytest.raises(UpgradeDeadlock, match="ada also shares the lock"):
         await people.store.upgrade("default", "bob", DB, upgrade_id="up-b", wait_ms=None)
     with pytest.raises(LockLost):
         await people.store.upgrade("default", "nobody", DB, upgrade_id="up-n", wait_ms=None)
@@ -306,7 +306,7 @@ class TestHowOftenOneMayAsk:
     LIMITS = LockLimits(acquires=2, acquires_per_ms=10_000)
 
     async def refused(self, people: People, who: str, **more: object) -> int:
-        with pytest.raises(LockRateLimited, match="ada asks for locks more often than it may") as told:
+        with pytest.raises(LockRateLimited, match="ada has exceeded its rate limit for locks") as told:
             await people.ask(who, (f"repo:{who}", WRITE), owner="ada", limits=self.LIMITS, **more)  # type: ignore[arg-type]  # passed on as given
         assert f"after {told.value.retry_after_ms} ms" in told.value.detail
         return told.value.retry_after_ms

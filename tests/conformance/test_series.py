@@ -62,10 +62,10 @@ async def test_nothing_is_known_of_a_store_that_is_new(scene: Scene) -> None:
         (0, 60_000, 30, "whole minutes"),
         (0, 60_000, 0, "whole minutes"),
         (0, 60_000, -60, "whole minutes"),
-        (60_000, 60_000, 60, "in that order"),
-        (-1, 60_000, 60, "in that order"),
+        (60_000, 60_000, 60, "must be before"),
+        (-1, 60_000, 60, "must be before"),
         (0, (MOST_POINTS + 1) * 60_000, 60, "longer steps"),
-        (0, 4 * 86_400_000, 600, "whole hours"),
+        (0, 4 * 86_400_000, 600, "whole number of hours"),
     ],
 )
 async def test_steps_that_nobody_can_give(scene: Scene, since: int, until: int, step_s: int, what: str) -> None:

@@ -35,7 +35,7 @@ async def test_commands_are_hints_and_no_part_of_a_sentence(house: House) -> Non
 
     assert (why["sentence"], why["reasons"][0]["advice"]) == (
         "It is pending: the queue 'mail' is paused",
-        "`ade queues resume mail` lets it go on",
+        "`ade queues resume mail` resumes it",
     )
     for told in (*why["reasons"], *health["findings"]):
         assert "`ade" not in told["sentence"]

@@ -18,7 +18,7 @@ async def test_a_task_that_nobody_has_to_approve_has_no_approval(house: House) -
 
     for missing in (asked, answered, given):
         assert (missing.status, missing.code) == (404, "unknown_approval"), missing
-        assert missing.json()["detail"] == f"nobody has to approve task {task['id']}"
+        assert missing.json()["detail"] == f"no approval is needed for task {task['id']}"
 
 
 async def test_an_account_that_never_was_has_no_figures(house: House) -> None:

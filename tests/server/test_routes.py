@@ -140,7 +140,7 @@ def test_who_may_not_is_told_what_is_missing() -> None:
 
     with pytest.raises(NotAuthenticated):
         check_access(vote, None)
-    with pytest.raises(NotPermitted, match="bot has not the permission vote"):
+    with pytest.raises(NotPermitted, match="bot does not have the permission vote"):
         check_access(vote, bot)
     assert check_access(vote, eve) is RouteAccess.ALLOWED
     assert check_access(ROUTE_OF["get_me"], bot) is RouteAccess.OWN

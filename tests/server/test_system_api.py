@@ -78,7 +78,7 @@ async def test_health_says_what_deserves_attention(ops: Operations) -> None:
     assert "invariants" not in checks
     assert report.verdict is FindingsVerdict.PROBLEM
     told = " ".join(finding.sentence for finding in report.findings)
-    assert "w renews its leases but has not gone round for 20 s" in told
+    assert "w renews its leases, but its loop has not run for 20 s" in told
 
     await create.create_task(ops.services, LOCAL, NewTask(name="greet"))
     ops.clock.advance(600)

@@ -50,7 +50,7 @@ def test_times_with_their_offset_are_read(text: str, at: int) -> None:
     ],
 )  # fmt: skip
 def test_what_is_in_doubt_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time"):
+    with pytest.raises(ValueError, match="is not a time"):
         read_time(text)
 
 

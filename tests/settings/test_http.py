@@ -41,7 +41,7 @@ def test_a_rate_can_be_switched_off() -> None:
     rates = read_rates(http.rates())
     assert TrafficClass.READ not in rates
     assert rates[TrafficClass.WORK] == (5, 10_000)
-    with pytest.raises(ValueError, match="no rate"):
+    with pytest.raises(ValueError, match="not a rate"):
         read_rates({"read": "often"})
 
 

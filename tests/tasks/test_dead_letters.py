@@ -61,7 +61,7 @@ async def test_more_than_a_page_is_replayed(
 async def test_discarded_letters_leave_the_list_and_stay_on_record(queue: QueueDriver, stores: Stores) -> None:
     dead = await queue.dead_letter()
 
-    with pytest.raises(InvalidTask, match="say why"):
+    with pytest.raises(InvalidTask, match="give a reason"):
         await dead_letters.discard_all(stores, "")
     tried = await dead_letters.discard_all(stores, "obsolete", actor="ada")
 

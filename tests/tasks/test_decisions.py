@@ -203,7 +203,7 @@ def test_discarding_leaves_the_task_failed_with_the_reason_on_record() -> None:
 
 @pytest.mark.parametrize("reason", ["", "  \n"])
 def test_nothing_is_discarded_without_a_reason(reason: str) -> None:
-    with pytest.raises(InvalidTask, match="say why the task is discarded"):
+    with pytest.raises(InvalidTask, match="give a reason for discarding the task"):
         decisions.discard(failed_task(), reason, now=NOW)
 
 

@@ -35,7 +35,7 @@ def wide(size: int) -> dict[str, Any]:
 @pytest.mark.parametrize("step", OWN_STEPS)
 async def test_steps_of_ades_own_are_not_defined_by_others(ops: Operations, step: str) -> None:
     assert is_own_step(step)
-    with pytest.raises(InvalidTask, match="ADE's own"):
+    with pytest.raises(InvalidTask, match="internal task"):
         await register(ops, await ops.account("bob", Role.WORKER), NewDefinition(name=step))
     assert await definition_of(ops, step) is None
 

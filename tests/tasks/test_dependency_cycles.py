@@ -47,7 +47,7 @@ def test_a_ring_is_named_from_its_beginning_to_its_beginning() -> None:
     with pytest.raises(DependencyCycle) as refusal:
         check_no_cycle(batch({"x": ("a",), "a": ("b",), "b": ("c",), "c": ("a",)}))
 
-    assert refusal.value.detail == "these tasks wait for each other in a ring: a -> b -> c -> a"
+    assert refusal.value.detail == "these tasks depend on each other in a cycle: a -> b -> c -> a"
 
 
 def test_a_task_cannot_wait_for_itself() -> None:

@@ -31,7 +31,7 @@ async def test_nothing_in_the_way(queue: QueueDriver, stores: Stores) -> None:
 
     answer = await explain(stores, task.id)
     assert answer.codes == ["ready"]
-    assert answer.sentence == "It is pending: nothing stands in its way; a worker will claim it at any moment"
+    assert answer.sentence == "It is pending: nothing blocks it; a worker will claim it at any moment"
 
 
 async def test_no_worker_at_all(queue: QueueDriver, stores: Stores) -> None:
@@ -150,7 +150,7 @@ async def test_a_paused_queue(queue: QueueDriver, stores: Stores) -> None:
 
     answer = await explain(stores, task.id)
     assert answer.codes == ["queue_paused"]
-    assert answer.reasons[0].advice == "`ade queues resume mail` lets it go on"
+    assert answer.reasons[0].advice == "`ade queues resume mail` resumes it"
 
 
 async def test_waits_for_others(queue: QueueDriver, stores: Stores) -> None:

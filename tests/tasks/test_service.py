@@ -122,7 +122,7 @@ async def test_replay_starts_over_with_corrected_arguments(
 async def test_discarding_needs_a_reason(queue: QueueDriver, stores: Stores) -> None:
     dead = await queue.dead_letter()
 
-    with pytest.raises(InvalidTask, match="say why"):
+    with pytest.raises(InvalidTask, match="give a reason"):
         await tasks_service.discard(stores, dead.id, " ")
     assert (await tasks_service.discard(stores, dead.id, "obsolete")).discarded
 

@@ -39,7 +39,7 @@ async def test_waiters_are_woken_by_the_end_of_their_task(queue: QueueDriver, st
 async def test_patience_has_an_end_and_the_task_goes_on(queue: QueueDriver, stores: Stores) -> None:
     task = await queue.enqueue()
 
-    with pytest.raises(WaitTimeout, match="it goes on"):
+    with pytest.raises(WaitTimeout, match="it continues"):
         await CompletionWatcher(stores).wait(task.id, 0.01)
     assert (await queue.get(task)).status is Status.PENDING
 

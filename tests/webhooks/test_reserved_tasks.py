@@ -14,5 +14,5 @@ ID = "01900000-0000-7000-8000-000000000001"
 def test_only_the_system_may_order_a_message() -> None:
     check_task(Task(id=ID, name=DELIVER, source=SYSTEM))
 
-    with pytest.raises(InvalidTask, match="ADE's own"):
+    with pytest.raises(InvalidTask, match="internal task"):
         check_task(Task(id=ID, name=DELIVER))

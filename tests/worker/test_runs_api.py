@@ -372,7 +372,7 @@ async def test_steps_of_ades_own_are_given_to_nobody(ops: Operations) -> None:
     await ops.services.stores.tasks.add(made)
     steps = [task.name for task in made]
     for named in (steps, *([step] for step in steps)):
-        with pytest.raises(InvalidTask, match="ADE's own"):
+        with pytest.raises(InvalidTask, match="internal task"):
             await hand.claim(names=named)
     assert await hand.claim(names=[*steps, "greet"], count=10) == []
     task = await create.create_task(ops.services, LOCAL, NewTask(name="greet"))

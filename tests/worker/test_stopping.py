@@ -63,7 +63,7 @@ class TestBothWays:
         assert ending.ended.is_set()
         assert task.error is not None
         assert (task.error.kind, task.attempt, task.timeouts) == (FailureKind.TIMED_OUT, 2, 1)
-        assert task.error.message == "the run took longer than its time-out of 0.3 s"
+        assert task.error.message == "the run took longer than its timeout of 0.3 s"
 
     async def test_a_cancelled_task_is_stopped_by_push_and_writes_nothing(
         self, workshop: Workshop, mode: HandlerMode

@@ -185,11 +185,11 @@ def requested_scopes(caller: Caller, user: User, wanted: frozenset[Permission] |
     beyond = (wanted & user.permissions) - possible
     if beyond:
         raise NotPermitted(
-            f"{caller.user.id} cannot make a token of {user.id} with the permission {', '.join(sorted(beyond))};"
-            f" {user.id} makes it in a session of his own"
+            f"{caller.user.id} cannot create a token of {user.id} with the permission {', '.join(sorted(beyond))};"
+            f" {user.id} can create it in their own session"
         )
     if not wanted:
-        raise InvalidToken("a token without any scope is good for nothing; name some, or leave them out")
+        raise InvalidToken("a token needs at least one scope; name some, or omit the field for all of them")
     check_granted(caller, user.id, wanted & user.permissions)
     return wanted
 
@@ -217,9 +217,13 @@ async def create_own_token(services: Services, request: RequestContext, body: Ne
     the last five minutes."""
     session = None if request.caller is None else request.caller.session
     if request.caller is None or session is None:
-        raise NotAuthenticated("this takes a login session", advice="`ade tokens create` makes a token without one")
+        raise NotAuthenticated(
+            "this requires a login session", advice="`ade tokens create` creates a token without one"
+        )
     if not session.is_fresh(services.stores.clock.now()):
-        raise ReauthenticationNeeded("a new token takes a password given within the last five minutes; give it again")
+        raise ReauthenticationNeeded(
+            "a new token requires a password check within the last five minutes; confirm your password again"
+        )
     scopes = requested_scopes(request.caller, request.caller.user, body.scopes)
     return await _created(services, request, request.caller.user.id, scopes, body.seconds, body.label)
 
@@ -325,7 +329,7 @@ async def change_user(
 async def set_user_password(services: Services, request: RequestContext, account: str, body: SetPassword) -> UserView:
     """Give a new password. All its login sessions end; its tokens stay."""
     if (body.password is None) == (not body.remove):
-        raise InvalidAccount("give a new password, or say with `remove` that there shall be none")
+        raise InvalidAccount("give a new password, or set `remove` to remove the current one")
     user = (await users.find(services.stores, account_id(account))).record
     if request.caller is not None and body.password is not None:
         check_grant(request.caller, user)

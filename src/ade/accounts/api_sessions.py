@@ -143,7 +143,7 @@ async def end_session(services: Services, request: RequestContext, session_id: s
     """End another session of one's own. For example the session of a machine that was left signed in."""
     account = _session(request).account
     found = [each for each in await sessions.list_sessions(services.stores) if each.short_id == session_id]
-    unknown = UnknownSession(f"no login session {session_id[:60]!r} of yours is live")
+    unknown = UnknownSession(f"no login session {session_id[:60]!r} of yours is active")
     if not found:
         raise unknown
     one = next((each for each in found if each.account == account), found[0])
@@ -172,5 +172,5 @@ async def change_own_password(services: Services, request: RequestContext, body:
 def _session(request: RequestContext) -> LoginSession:
     session = None if request.caller is None else request.caller.session
     if session is None:
-        raise NotAuthenticated("this is about a login session, and there is none")
+        raise NotAuthenticated("this requires a login session, and there is none")
     return session

@@ -189,7 +189,7 @@ async def _count_refusal(stores: Stores, credentials: Credentials, refused: Rate
         wait_ms = await stores.documents.take_rate(f"refused:{address}", *REFUSALS)
         refused.note(address, wait_ms)
     if wait_ms:
-        raise TooManyRequests("too many wrong tokens and sessions from this address", retry_after=wait_ms / 1000)
+        raise TooManyRequests("too many invalid tokens and sessions from this address", retry_after=wait_ms / 1000)
     if await stores.documents.take_rate(f"refusal-told:{address}", *TOLD_OF_ONE):
         return
     if await stores.documents.take_rate("refusals-told", *TOLD_OF_ALL):

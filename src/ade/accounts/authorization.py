@@ -25,7 +25,7 @@ def check_granted(caller: Caller, account: str, given: frozenset[Permission]) ->
         through = "" if caller.token is None else " through this token"
         raise NotPermitted(
             f"{caller.user.id} cannot give access to {account}, which may {', '.join(sorted(missing))}:"
-            f" {caller.user.id} has not that permission{through}"
+            f" {caller.user.id} does not have that permission{through}"
         )
 
 
@@ -38,7 +38,7 @@ def check_owner(caller: Caller, before: User, after: User) -> None:
         through = "" if caller.token is None else " through this token"
         raise NotPermitted(
             f"{caller.user.id} cannot give {after.id} another owner: {before.owner} could then approve what it does,"
-            f" and {caller.user.id} may not vote{through}"
+            f" and {caller.user.id} does not have permission to vote{through}"
         )
 
 

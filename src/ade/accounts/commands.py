@@ -30,7 +30,7 @@ def users() -> None:
 
 @users.command("list", reads=True)
 async def list_users(session: "Session") -> None:
-    """List all accounts, the deactivated ones too."""
+    """List all accounts, including deactivated ones."""
     async with session.api() as api:
         known = await all_of(api, api.list_users)
     if session.out.as_json:
@@ -38,7 +38,7 @@ async def list_users(session: "Session") -> None:
         return
     session.out.table(USER_COLUMNS, [_user_row(user) for user in known], ("password", "kind"))
     if not known:
-        session.out.note("No accounts. `ade users add NAME --role admin` makes the first one.")
+        session.out.note("No accounts. `ade users add NAME --role admin` creates the first one.")
 
 
 def _user_row(user: UserView) -> Row:
@@ -54,13 +54,13 @@ def _user_row(user: UserView) -> Row:
 
 @users.command("add")
 @_NAME
-@click.option("--role", "roles", multiple=True, metavar="ROLE", help="May be given several times.")
-@click.option("--name", "display_name", default="", help="What people call it.")
-@click.option("--person", default="", help="Another account of the same human: the two count once.")
-@click.option("--agent", "is_program", is_flag=True, help="A program, which never votes and has tokens.")
-@click.option("--owner", default="", metavar="NAME", help="Of a program: the person who answers for it.")
+@click.option("--role", "roles", multiple=True, metavar="ROLE", help="Repeatable.")
+@click.option("--name", "display_name", default="", help="The display name.")
+@click.option("--person", default="", help="Another account of the same person; the two count as one voter.")
+@click.option("--agent", "is_program", is_flag=True, help="A service account: it has tokens and never votes.")
+@click.option("--owner", default="", metavar="NAME", help="The person responsible for a service account.")
 @_PASSWORD_STDIN
-@click.option("--no-password", is_flag=True, help="Nobody can sign in with a password.")
+@click.option("--no-password", is_flag=True, help="Disable sign-in with a password.")
 @as_option
 async def add(
     session: "Session",
@@ -72,12 +72,12 @@ async def add(
     no_password: bool,
     **fields: Any,
 ) -> None:
-    """Make an account. Its name is for good: it can be deactivated, and never belongs to anybody else.
+    """Create an account. Its name is permanent: it can be deactivated, but never reassigned.
 
-    Roles: viewer, operator, reviewer, admin, agent, worker; any other one is a mark that review rules can ask for.
+    Roles: viewer, operator, reviewer, admin, agent, worker; any other name is a label that review rules can require.
     """
     if no_password and password_stdin:
-        raise click.UsageError("--no-password and --password-stdin exclude each other.")
+        raise click.UsageError("--no-password and --password-stdin are mutually exclusive.")
     account, password = normal_id(name), None
     if password_stdin or not (no_password or is_program):
         password = read_password(session, account, from_stdin=password_stdin)
@@ -88,12 +88,12 @@ async def add(
 
 @users.command("change")
 @_NAME
-@click.option("--role", "roles", multiple=True, metavar="ROLE", help="All its roles from now on; several times.")
-@click.option("--add-role", "more", multiple=True, metavar="ROLE", help="One more role.")
-@click.option("--remove-role", "less", multiple=True, metavar="ROLE", help="One role less.")
-@click.option("--name", "display_name", help="What people call it.")
-@click.option("--person", help="Another account of the same human; empty: none.")
-@click.option("--owner", metavar="NAME", help="Of a program: the person who answers for it.")
+@click.option("--role", "roles", multiple=True, metavar="ROLE", help="Replace all roles; repeatable.")
+@click.option("--add-role", "more", multiple=True, metavar="ROLE", help="Add a role; repeatable.")
+@click.option("--remove-role", "less", multiple=True, metavar="ROLE", help="Remove a role; repeatable.")
+@click.option("--name", "display_name", help="The display name.")
+@click.option("--person", help="Another account of the same person; empty for none.")
+@click.option("--owner", metavar="NAME", help="The person responsible for a service account.")
 @as_option
 async def change(
     session: "Session",
@@ -104,7 +104,7 @@ async def change(
     less: tuple[str, ...],
     **fields: Any,
 ) -> None:
-    """Change what is given, and nothing else. It holds from the next thing the account does."""
+    """Change the given fields only. Changes apply to the next request of the account."""
     wanted = {"roles": list(roles) or None, "more_roles": more, "fewer_roles": less, **fields}
     async with session.api() as api:
         _print_user(session, (await api.change_user(normal_id(name), if_match=None, **wanted)).record)
@@ -113,10 +113,10 @@ async def change(
 @users.command("password")
 @_NAME
 @_PASSWORD_STDIN
-@click.option("--no-password", is_flag=True, help="Take the password away.")
+@click.option("--no-password", is_flag=True, help="Remove the password.")
 @as_option
 async def password(session: "Session", name: str, password_stdin: bool, no_password: bool) -> None:
-    """Give an account another password. All its login sessions end; its tokens stay."""
+    """Set the password of an account. All its login sessions end; its tokens stay."""
     async with session.api() as api:
         account = (await api.get_user(normal_id(name))).record.id
         text = None if no_password else read_password(session, account, from_stdin=password_stdin)
@@ -140,7 +140,7 @@ async def sign_out(session: "Session", name: str) -> None:
 @_NAME
 @as_option
 async def login_link(session: "Session", name: str) -> None:
-    """Make a link that lets a person sign in once, within ten minutes. Whoever has it is let in: show it to nobody."""
+    """Create a link to sign in once, within ten minutes. Keep it secret: anyone who has it can sign in."""
     async with session.api() as api:
         made = await api.create_login_link(normal_id(name))
     address = link_address(_base(session), made.secret)
@@ -149,9 +149,9 @@ async def login_link(session: "Session", name: str) -> None:
 
         session.out.document({**members_of(made), "url": address})
         return
-    elsewhere = "; for a server elsewhere change the host" if session.server is None else ""
+    elsewhere = "; replace the host if the server runs elsewhere" if session.server is None else ""
     session.out.line(address)
-    session.out.note(f"Good once, for {made.account}, within ten minutes{elsewhere}.")
+    session.out.note(f"Valid once, for {made.account}, within ten minutes{elsewhere}.")
 
 
 def _base(session: "Session") -> str:
@@ -166,7 +166,7 @@ def _base(session: "Session") -> str:
 @_NAME
 @as_option
 async def deactivate(session: "Session", name: str) -> None:
-    """Switch an account off: it can do nothing, its sessions end, its tokens are revoked, its votes count no more."""
+    """Deactivate an account: its sessions end, its tokens are revoked, and its votes no longer count."""
     await _activate(session, name, is_active=False)
 
 
@@ -174,7 +174,7 @@ async def deactivate(session: "Session", name: str) -> None:
 @_NAME
 @as_option
 async def activate(session: "Session", name: str) -> None:
-    """Switch an account on again, with its roles and its password; revoked tokens stay revoked."""
+    """Reactivate an account with its roles and password; revoked tokens stay revoked."""
     await _activate(session, name, is_active=True)
 
 
@@ -205,7 +205,7 @@ def tokens() -> None:
 @tokens.command("list", reads=True)
 @click.option("--account", metavar="NAME", help="Only those of one account.")
 async def list_tokens(session: "Session", account: str | None) -> None:
-    """List tokens and when they were used last; those that were revoked are shown for 30 days."""
+    """List tokens and when they were last used; revoked tokens are shown for 30 days."""
     named = None if account is None else normal_id(account)
     async with session.api() as api:
         known = await all_of(api, api.list_tokens, account=named)
@@ -215,7 +215,7 @@ async def list_tokens(session: "Session", account: str | None) -> None:
     now = now_ms()
     session.out.table(TOKEN_COLUMNS, [_token_row(token, now) for token in known], ("last used", "scopes"))
     if not known:
-        session.out.note("No tokens. `ade tokens create ACCOUNT` makes one.")
+        session.out.note("No tokens. `ade tokens create ACCOUNT` creates one.")
 
 
 def _token_row(token: Token, now: int) -> Row:
@@ -236,15 +236,13 @@ def _token_row(token: Token, now: int) -> Row:
     "scopes",
     multiple=True,
     type=click.Choice([str(permission) for permission in Permission]),
-    help="What it may do, of what its account may do; several times. Otherwise: all of that.",
+    help="A permission of the token; repeatable. Default: all permissions of its account.",
 )
-@click.option(
-    "--expires", type=DURATION, default="90d", show_default=True, help="How long it is good for, 366d at most."
-)
+@click.option("--expires", type=DURATION, default="90d", show_default=True, help="How long it is valid, at most 366d.")
 @click.option("--label", default="", help="What it is for.")
 @as_option
 async def create(session: "Session", account: str, scopes: tuple[str, ...], expires: float, label: str) -> None:
-    """Make a token and print its secret, which is shown this once and kept nowhere."""
+    """Create a token and print its secret, which is not stored and not shown again."""
     async with session.api() as api:
         token = await api.create_token(
             account=normal_id(account),
@@ -263,7 +261,7 @@ async def create(session: "Session", account: str, scopes: tuple[str, ...], expi
 @click.argument("token_id", metavar="ID")
 @as_option
 async def revoke(session: "Session", token_id: str) -> None:
-    """Take a token back: it is refused from now on."""
+    """Revoke a token. It is rejected from now on."""
     async with session.api() as api:
         token = await api.revoke_token(token_id)
     if session.out.as_json:
@@ -278,7 +276,7 @@ async def revoke(session: "Session", token_id: str) -> None:
 @command("whoami", reads=True)
 @as_option
 async def whoami(session: "Session") -> None:
-    """Show the account you act for and what it may do: at a server that of your token, else as --as says."""
+    """Show the account you act as and its permissions: with a server, that of your token; otherwise that of --as."""
     async with session.api() as api:
         found = await me(api)
     if session.out.as_json:
@@ -286,7 +284,7 @@ async def whoami(session: "Session") -> None:
     elif found is None:
         session.out.facts([("account", session.account)])
         session.out.note(
-            f"There is no such account yet. `ade users add {session.account}` makes it; only accounts can vote."
+            f"There is no such account yet. `ade users add {session.account}` creates it; only accounts can vote."
         )
     else:
         _print_me(session, found, session.server.url if session.server is not None else "")

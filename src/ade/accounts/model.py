@@ -27,19 +27,19 @@ class UnknownAccount(AdeError):
 
 
 class AccountExists(AdeError):
-    """An account with this name exists already, perhaps a deactivated one. Names are never given to somebody else."""
+    """An account with this name already exists, perhaps deactivated. Names are never reassigned."""
 
     code = "account_exists"
 
 
 class LastAdmin(AdeError):
-    """This is the last active admin. Make somebody else an admin first."""
+    """This is the last active admin. Make someone else an admin first."""
 
     code = "last_admin"
 
 
 class InvalidToken(AdeError):
-    """The access token's scopes or end are not valid. Nothing was stored; correct them and try again."""
+    """The access token's scopes or expiry are not valid. Nothing was stored; correct them and try again."""
 
     code = "invalid_token"
 
@@ -52,7 +52,7 @@ class UnknownToken(AdeError):
 
 
 class UnknownSession(AdeError):
-    """No login session with this id is live. The list of sessions shows those that are."""
+    """No login session with this id is active. The list of sessions shows the active ones."""
 
     code = "unknown_session"
 
@@ -77,19 +77,19 @@ class WeakPassword(AdeError):
 
 
 class NotAuthenticated(AdeError):
-    """It is not known who you are: the name or password, the token or the session is not valid. Sign in again."""
+    """Authentication failed: the name or password, token, or session is not valid. Sign in again."""
 
     code = "not_authenticated"
 
 
 class UnsafeBind(AdeError):
-    """Without authentication a server is for this machine alone. Listen on 127.0.0.1, or set http.auth to required."""
+    """A server without authentication must be local. Listen on 127.0.0.1, or set http.auth to required."""
 
     code = "unsafe_bind"
 
 
 class TooManyRequests(AdeError):
-    """The account asks more often than it may. Try again after the time given in `retry_after` (seconds)."""
+    """The account has exceeded its rate limit. Try again after `retry_after` seconds."""
 
     code = "too_many_requests"
 
@@ -335,10 +335,10 @@ def normal_id(text: str) -> str:
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     normal = unicodedata.normalize("NFKC", folded.casefold())
     if not 1 <= len(normal) <= _LONGEST_ID or not normal.isprintable():
-        raise InvalidAccount(f"{text[:120]!r} is no account name: use 1 to {_LONGEST_ID} printable characters")
+        raise InvalidAccount(f"{text[:120]!r} is not a valid account name: use 1 to {_LONGEST_ID} printable characters")
     if any(char.isspace() or char in _FORBIDDEN for char in normal):
         raise InvalidAccount(
-            f"{text[:120]!r} is no account name: leave out spaces, quotes, braces, colons, slashes and commas"
+            f"{text[:120]!r} is not a valid account name: leave out spaces, quotes, braces, colons, slashes and commas"
         )
     return normal
 
@@ -349,8 +349,8 @@ def normal_roles(names: Iterable[str]) -> frozenset[str]:
     for role in sorted(roles):
         if not _ROLE.fullmatch(role):
             raise InvalidAccount(
-                f"{role[:60]!r} is no role: begin with a letter or digit, then letters, digits, '.', '_' and '-',"
-                " at most 50"
+                f"{role[:60]!r} is not a valid role: begin with a letter or digit, then letters, digits, '.', '_' and"
+                " '-', at most 50"
             )
     if len(roles) > _MOST_ROLES:
         raise InvalidAccount(f"an account has at most {_MOST_ROLES} roles, not {len(roles)}")
@@ -360,19 +360,21 @@ def normal_roles(names: Iterable[str]) -> frozenset[str]:
 def check_user(user: User) -> None:
     """Raise InvalidAccount for an account that is not allowed."""
     if user.id == SYSTEM:
-        raise InvalidAccount(f"{SYSTEM} is what ADE calls itself in its log; take another name")
+        raise InvalidAccount(f"{SYSTEM} is the name of ADE itself in the event log; choose another name")
     if len(user.display_name) > _LONGEST_NAME or not user.display_name.isprintable():
         raise InvalidAccount(f"a display name has at most {_LONGEST_NAME} printable characters")
     if user.is_human:
         if user.owner:
-            raise InvalidAccount(f"{user.id} is a person: only programs have an owner")
+            raise InvalidAccount(f"{user.id} is a person: only service accounts have an owner")
         return
     if not user.owner:
-        raise InvalidAccount(f"{user.id} is a program: say who answers for it, with an owner")
+        raise InvalidAccount(f"{user.id} is a service account: name the responsible person as its owner")
     if user.password is not None:
-        raise InvalidAccount(f"{user.id} is a program: it has tokens, and no password")
+        raise InvalidAccount(f"{user.id} is a service account: it has tokens, not a password")
     if user.roles & ROLES_FOR_PEOPLE:
-        raise InvalidAccount(f"{user.id} is a program: only people are {' and '.join(sorted(ROLES_FOR_PEOPLE))}")
+        raise InvalidAccount(
+            f"{user.id} is a service account: only people can be {' and '.join(sorted(ROLES_FOR_PEOPLE))}"
+        )
 
 
 def account_of(user: User) -> Account:
@@ -432,9 +434,11 @@ def check_token(token: Token, user: User) -> None:
         raise InvalidToken(f"{user.id} has no permission that a token could have; give it a role first")
     beyond = token.scopes - user.permissions
     if beyond:
-        raise InvalidToken(f"{user.id} has not the permission {', '.join(sorted(beyond))}, so no token of it can")
+        raise InvalidToken(
+            f"{user.id} does not have the permission {', '.join(sorted(beyond))}, so its tokens cannot have it"
+        )
     if not token.created_at < token.expires_at <= token.created_at + MAX_TOKEN_MS:
-        raise InvalidToken("a token ends in the future, and at most 366 days from now")
+        raise InvalidToken("a token must expire in the future, at most 366 days from now")
     if len(token.label) > _LONGEST_LABEL or not token.label.isprintable():
         raise InvalidToken(f"a label has at most {_LONGEST_LABEL} printable characters")
 
@@ -458,4 +462,6 @@ class Caller(Struct, frozen=True, kw_only=True):
         """Raise NotPermitted unless the caller has this permission."""
         if permission not in self.permissions:
             through = "" if self.token is None else " through this token"
-            raise NotPermitted(f"{self.user.id} has not the permission {permission}{through}; an admin can give a role")
+            raise NotPermitted(
+                f"{self.user.id} does not have the permission {permission}{through}; an admin can give a role"
+            )

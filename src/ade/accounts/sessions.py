@@ -130,7 +130,7 @@ async def open_session(stores: Stores, user: User, manner: SignInConditions) -> 
     async def step() -> None:
         kept = await find(stores, user.id)
         if not kept.record.is_active or kept.record.password != user.password:
-            raise NotAuthenticated("the password was changed, or the account deactivated, at this moment")
+            raise NotAuthenticated("the password was changed, or the account deactivated, during the sign-in")
         opening = opened(session, kept)
         await stores.documents.write(opening.writes, opening.events)
 
@@ -284,9 +284,9 @@ async def create_link(
         kept, now = await find(stores, account), stores.clock.now()
         user = kept.record
         if not user.is_human:
-            raise InvalidAccount(f"{user.id} is a program: it has tokens, and nobody signs in as it")
+            raise InvalidAccount(f"{user.id} is a service account: it has tokens, and no one can sign in as it")
         if not user.is_active:
-            raise InvalidAccount(f"{user.id} is deactivated, so no link would let anybody in; activate it first")
+            raise InvalidAccount(f"{user.id} is deactivated, so a link would not work; activate it first")
         link = LoginLink(account=user.id, created_at=now, expires_at=now + lasts_ms)
         payload: dict[str, object] = {"account": user.id, "expires_at": link.expires_at}
         event = Event(type=LOGIN_LINK_CREATED, at=now, actor=actor, payload=payload)
@@ -310,7 +310,7 @@ async def use_link(stores: Stores, secret: str, manner: SignInConditions) -> tup
         if link is not None and link.record.is_good(now):
             user = await USERS.get(stores, link.record.account)
         if link is None or user is None or not user.record.is_active:
-            raise NotAuthenticated("the link is unknown, was used already, or is too old; ask for another one")
+            raise NotAuthenticated("the link is unknown, already used, or expired; request another one")
         fresh_at = now if user.record.password is None else 0
         own, session = new_session(user.record.id, manner, now=now, reauthenticated_at=fresh_at)
         opening = opened(session, user)
@@ -347,12 +347,12 @@ async def local_operator(stores: Stores) -> User:
     known: StoredRecord[User] | None = await USERS.get(stores, LOCAL)
     if known is None:
         with suppress(AccountExists):
-            about = "whoever uses this machine"
+            about = "the user of this machine"
             return await add_user(stores, User(id=LOCAL, display_name=about, roles=frozenset({Role.ADMIN})))
         known = await find(stores, LOCAL)
     if not known.record.is_admin:
         raise InvalidAccount(
-            f"http.auth is off, but the account {LOCAL} is no active admin; make it one again, or set http.auth to"
+            f"http.auth is off, but the account {LOCAL} is not an active admin; make it one again, or set http.auth to"
             " required"
         )
     return known.record
@@ -378,13 +378,13 @@ async def change_password_of(
     """
     user, session = caller.user, caller.session
     if session is None:
-        raise NotAuthenticated("this takes a login session; a token is not enough")
+        raise NotAuthenticated("this requires a login session; a token is not enough")
     if user.password is not None:
         await check_password(stores, user.id, old or "", rates, asking=RateClass.CONFIRM)
     elif not session.is_fresh(stores.clock.now()):
         raise ReauthenticationNeeded(
-            "the first password takes a login within the last five minutes: come through a new login link",
-            advice="`ade users login-link NAME` makes one",
+            "setting the first password requires a sign-in within the last five minutes: use a new login link",
+            advice="`ade users login-link NAME` creates one",
         )
     changed = await set_password(stores, user.id, new, actor=user.id, cost=cost)
     manner = SignInConditions(

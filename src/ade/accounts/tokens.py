@@ -46,7 +46,7 @@ async def create_token(
         kept, now = await find(stores, account), stores.clock.now()
         user = kept.record
         if not user.is_active:
-            raise InvalidToken(f"{user.id} is deactivated, so no token of it is good for anything")
+            raise InvalidToken(f"{user.id} is deactivated, so its tokens would not work")
         token = Token(
             id=fresh_id(now),
             account=user.id,
@@ -79,7 +79,7 @@ async def use_token(stores: Stores, secret: str) -> Caller:
     found = fingerprint(secret)
     kept, now = await TOKENS.get(stores, found), stores.clock.now()
     if kept is None or not kept.record.is_good(now):
-        raise NotAuthenticated("the token is unknown, revoked or too old")
+        raise NotAuthenticated("the token is unknown, revoked, or expired")
     user = await USERS.get(stores, kept.record.account)
     if user is None or not user.record.is_active:
         raise NotAuthenticated("the account of this token is deactivated")
@@ -99,7 +99,7 @@ async def _check_owner(stores: Stores, user: User) -> None:
         return
     owner = await USERS.get(stores, user.owner)
     if owner is None or not owner.record.is_active:
-        raise NotAuthenticated("the account of this token is a program, and its owner is deactivated")
+        raise NotAuthenticated("the account of this token is a service account whose owner is deactivated")
 
 
 async def revoke_token(stores: Stores, token_id: str, *, reason: str = "revoked", actor: str | None = None) -> Token:

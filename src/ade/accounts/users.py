@@ -218,7 +218,7 @@ async def add_user(
         await stores.documents.write([USERS.put(new.id, new, seen=0)], [event])
     except StaleWrite:
         raise AccountExists(
-            f"there is an account {new.id} already, perhaps a deactivated one; names are never given to somebody else"
+            f"account {new.id} already exists, perhaps deactivated; names are never reassigned"
         ) from None
     return new
 
@@ -258,7 +258,7 @@ async def change_user(
     async def step() -> User:
         kept = await find(stores, account)
         if seen not in (None, kept.version):
-            raise StaleWrite(f"the account {kept.record.id} was changed since; look at it again")
+            raise StaleWrite(f"the account {kept.record.id} has changed since it was read; read it again")
         return await _write(stores, kept, changed(kept.record, changes), actor)
 
     return await decided(step)
@@ -336,7 +336,7 @@ async def _witness(stores: Stores, before: User, after: User) -> list[DocumentWr
     for account, kept in (await USERS.all(stores)).items():
         if account != after.id and kept.record.is_admin:
             return [USERS.put(account, kept.record, seen=kept.version)]
-    raise LastAdmin(f"{after.id} is the last active admin; make somebody else an admin first")
+    raise LastAdmin(f"{after.id} is the last active admin; make someone else an admin first")
 
 
 async def _check_owner(stores: Stores, user: User) -> None:
@@ -344,13 +344,15 @@ async def _check_owner(stores: Stores, user: User) -> None:
         return
     owner = (await find(stores, user.owner)).record
     if not owner.is_human or not owner.is_active:
-        raise InvalidAccount(f"{owner.id} cannot answer for {user.id}: the owner of a program is an active person")
+        raise InvalidAccount(
+            f"{owner.id} cannot be the owner of {user.id}: the owner of a service account must be an active person"
+        )
 
 
 async def permitted(stores: Stores, actor: str, permission: Permission, what: str) -> None:
     """Check that an account has a permission. Raises NotPermitted and UnknownAccount."""
     if permission not in (await get_user(stores, actor)).permissions:
-        raise NotPermitted(f"{actor} may not {what}: no role of it gives the permission {permission}")
+        raise NotPermitted(f"{actor} may not {what}: none of its roles grants the permission {permission}")
 
 
 # Secrets: shown once, and stored only as a hash.

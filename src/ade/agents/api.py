@@ -145,7 +145,7 @@ async def _check_few(services: Services, agent_id: str) -> None:
     uses = await services.stores.agents.list_agents()
     if sum(use.agent.id.partition("/")[0].lower() == account for use in uses) >= MOST_AGENTS:
         raise InvalidAgent(
-            f"{account} has {MOST_AGENTS:,} agents, and registers no more; an operator can remove those that are gone"
+            f"{account} has {MOST_AGENTS:,} agents, the maximum; an operator can remove those that are no longer used"
         )
 
 

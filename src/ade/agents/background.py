@@ -32,7 +32,7 @@ _KNOWN_AFTER_S = 1.0  # how long a caller waits for the IDs of a new run
 
 
 class TooManyAgents(AdeError):
-    """So many agents run in this process already. Wait for one of them to end, or enqueue with persist=True."""
+    """Too many agents are running in this process. Wait for one to end, or enqueue with persist=True."""
 
     code = "too_many_agents"
     exit_code = 5  # refused for now
@@ -218,9 +218,7 @@ class _BackgroundRunContext:
 
     async def guard(self, tool: str, arguments: dict[str, Any], /, *, shown: dict[str, Any] | None = None) -> None:
         if await self.allows(tool, arguments) is Leave.NEEDED:
-            raise Denied(
-                f"people must allow the tool {tool} first: use persist=True, so that the run can wait for them"
-            )
+            raise Denied(f"the tool {tool} requires approval: use persist=True, so that the run can wait for it")
 
     async def allows(self, tool: str, arguments: dict[str, Any], /, *, shown: dict[str, Any] | None = None) -> Leave:
         if self._allows is None:
@@ -253,7 +251,7 @@ class BackgroundTasks:
         self._forget_old()
         if sum(task.is_running for task in self._tasks.values()) >= MOST_RUNNING:
             raise TooManyAgents(
-                f"{MOST_RUNNING} agents run in this process already; wait for one of them, or use persist=True"
+                f"{MOST_RUNNING} agents are already running in this process; wait for one to end, or use persist=True"
             )
         self._last += 1
         task = BackgroundTask(self._last, work, self._now(), self._mark)

@@ -68,7 +68,7 @@ def chosen_profiles(settings: AgentSettings, types: Sequence[str] | None = None)
         return [profile for profile in own if is_installed(profile)]
     for name in wanted:
         if name not in known:
-            raise UnknownName(f"there is no agent type {name[:100]!r}; known are {', '.join(sorted(known))}")
+            raise UnknownName(f"there is no agent type {name[:100]!r}; types are {', '.join(sorted(known))}")
     return [known[name] for name in wanted]
 
 
@@ -236,9 +236,9 @@ def _directory(cwd: str | None) -> Path | None:
     try:
         path = Path(cwd).expanduser()
     except RuntimeError:
-        raise _wrong(f"cwd {cwd[:200]!r} names the home of a user there is not") from None
+        raise _wrong(f"cwd {cwd[:200]!r} names the home of a user that does not exist") from None
     if not path.is_absolute():
-        raise _wrong(f"cwd {cwd[:200]!r} must be a whole path: nobody knows which folder a worker is in")
+        raise _wrong(f"cwd {cwd[:200]!r} must be an absolute path, because workers run in different folders")
     return path
 
 

@@ -46,7 +46,7 @@ class _FrontMatterLine(NamedTuple):
 def read_markdown(text: str, place: str) -> MarkdownDocument:
     """Parse the front matter and the text below it. Raises InvalidProfile, which names file and line."""
     if len(text) > LONGEST_FILE:
-        raise InvalidProfile(f"{place} is longer than {LONGEST_FILE:,} characters; no agent needs that much")
+        raise InvalidProfile(f"{place} is longer than {LONGEST_FILE:,} characters; make it shorter")
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
     if lines[0].rstrip() != FENCE:
         raise InvalidProfile(f"{place}:1: the first line must be {FENCE}, and a second one must end the front matter")
@@ -159,7 +159,7 @@ class _FrontMatterParser:
         if _NUMBER.fullmatch(plain):
             return int(plain)
         if plain.startswith(_FOREIGN):
-            raise self._wrong(line, f"{plain[:60]!r} must stand in quotes, because of its first character")
+            raise self._wrong(line, f"{plain[:60]!r} must be quoted because of its first character")
         return plain
 
     def _quoted(self, line: _FrontMatterLine, text: str) -> str:
@@ -235,7 +235,7 @@ def profile_from_markdown(
     if not isinstance(name, str):
         raise InvalidProfile(f"{place}: name is missing: write `name: my-agent` in the front matter")
     if body and "system_prompt" in renamed:
-        raise InvalidProfile(f"{place}: the system prompt stands below the front matter already; leave one out")
+        raise InvalidProfile(f"{place}: the system prompt is also below the front matter; remove one of them")
     try:
         table = TableReader({"base": base, **renamed, **({"system_prompt": body} if body else {})}, place)
         return _profile(name, table, known)
@@ -247,7 +247,7 @@ def _resolve(name: str, tables: Mapping[str, TableReader], found: dict[str, Prof
     """Resolve bases first, so that the order of the table does not matter."""
     table = tables[name]
     if name in waiting:
-        raise table.wrong("base", f"goes round in a ring: {' -> '.join((*waiting, name))}")
+        raise table.wrong("base", f"forms a cycle: {' -> '.join((*waiting, name))}")
     base = table.text("base") or "command"
     if base in tables and base != name and (base not in found or found[base] is BUILT_IN.get(base)):
         _resolve(base, tables, found, (*waiting, name))
@@ -258,7 +258,9 @@ def _resolve(name: str, tables: Mapping[str, TableReader], found: dict[str, Prof
 
 def _profile(name: str, table: TableReader, known: Mapping[str, Profile]) -> Profile:
     if not NAME.fullmatch(name):
-        raise table.wrong("name", f"{name[:120]!r} must be small letters, digits and '-', and begin with a letter")
+        raise table.wrong(
+            "name", f"{name[:120]!r} must consist of lower-case letters, digits and '-', and begin with a letter"
+        )
     base = table.text("base") or "command"
     if base not in known:
         raise table.wrong("base", f"is {base!r}; known are {', '.join(sorted(known))}")
@@ -400,7 +402,7 @@ def _check(profile: Profile, table: TableReader) -> None:
     ):
         for name in (name for word in words for name in _PLACE.findall(word)):
             if name not in VALUES:
-                raise table.wrong(f"{{{name[:40]}}}", f"stands for nothing; known are {', '.join(sorted(VALUES))}")
+                raise table.wrong(f"{{{name[:40]}}}", f"is unknown; placeholders are {', '.join(sorted(VALUES))}")
     for words in (profile.command, profile.stdin_words, profile.permissions):
         if any(_PLACE.search(word) for word in words):
             raise table.wrong("command", "and stdin_words and permissions are taken as they are; use options for {...}")
@@ -415,4 +417,6 @@ def _check(profile: Profile, table: TableReader) -> None:
     places = {name for words in flags for word in words for name in _PLACE.findall(word)}
     for name in _FLAGGED:
         if name in profile.defaults and name not in places:
-            raise table.wrong(name, f"means nothing to {profile.command[0]}; add its flag to options, with {{{name}}}")
+            raise table.wrong(
+                name, f"is not supported by {profile.command[0]}; add its flag to options, with {{{name}}}"
+            )

@@ -98,7 +98,7 @@ def string_arguments(given: Mapping[str, object]) -> dict[str, str]:
         if value is not None and not isinstance(value, str):
             raise _wrong(name, "a text", value)
         if isinstance(value, str) and not _is_unicode(value):
-            raise InvalidArguments(f"{name} has characters that stand for nothing: half a surrogate pair")
+            raise InvalidArguments(f"{name} contains invalid characters: half of a surrogate pair")
     return {name: value for name, value in given.items() if isinstance(value, str)}
 
 
@@ -413,7 +413,7 @@ def _ended(task: BackgroundTask) -> TaskResult:
     if task.result is not None:
         message = messages.foreground_result(task.head, task.result.report, task.output_file)
     else:
-        message = messages.foreground_error(task.error or "it failed, and nobody knows why", task.output_file)
+        message = messages.foreground_error(task.error or "it failed for an unknown reason", task.output_file)
     return TaskResult(message=message, status=task.status, task_id=task.id, output_file=task.output_file)
 
 

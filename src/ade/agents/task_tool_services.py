@@ -84,7 +84,7 @@ async def allowed(stores: Stores, request: AgentRequest) -> None:
     name = task_name(request.subagent_type)
     leave = await _leave(stores, PolicyCheckRequest(name=name, arguments=request.arguments, tags=request.tags))
     if leave is Leave.NEEDED:
-        raise Denied(f"people must approve {name} first: use persist=True, so that it can wait for them")
+        raise Denied(f"{name} requires approval: use persist=True, so that it can wait for it")
 
 
 async def _leave(stores: Stores, question: PolicyCheckRequest) -> Leave:

@@ -123,7 +123,7 @@ async def get_subagent(stores: Stores, task_id: str) -> Subagent:
     """Return one agent run. Raises UnknownTask, also for a task that is not an agent run."""
     task = await get(stores, task_id)
     if not is_run(task.name):
-        raise UnknownTask(f"task {task_id} runs no agent but {task.name}", advice="`ade show` tells about it")
+        raise UnknownTask(f"task {task_id} does not run an agent, but {task.name}", advice="`ade show` shows it")
     return subagent_of(task, now=stores.clock.now())
 
 
@@ -212,7 +212,7 @@ async def blocking_agents(stores: Stores, workers: Sequence[WorkerView]) -> Reas
         return None
     states = {agent.id: _state(agent) for agent in known}
     shown = listed([f"{agent_id} ({state})" for agent_id, state in states.items()])
-    sentence = f"every worker for it works for an agent that begins nothing now: {shown}"
+    sentence = f"every worker for it belongs to an agent that starts no tasks now: {shown}"
     return Reason(code="agent_capacity", sentence=sentence, facts={"agents": states})
 
 

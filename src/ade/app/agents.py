@@ -131,7 +131,7 @@ class Agents:
             profile = self._profiles().get(subagent_type)
             if profile is None:
                 listed = ", ".join(sorted(await self.known_types())) or "none"
-                raise UnknownName(f"there is no agent type {subagent_type[:100]!r}; known are {listed}") from None
+                raise UnknownName(f"there is no agent type {subagent_type[:100]!r}; types are {listed}") from None
         limited: Any = {"timeout": profile.timeout_ms / 1000, **given}  # a worker for this type might start later
         return await app.call_by_name(name, arguments, True, limited)
 

@@ -213,7 +213,7 @@ class TaskHandle(Generic[R_co]):
         opened = await self._app.open()
         raw = await tasks_service.result_of(opened.stores, opened.payloads, task)
         if raw is None:
-            raise ResultExpired(f"the result of task {task.id} ({task.name}) was kept for its result_ttl and is gone")
+            raise ResultExpired(f"the result of task {task.id} ({task.name}) expired after its result_ttl")
         signature = self._signature or self._app.signature_of(task.name)
         return msgspec.json.decode(raw) if signature is None else signature.decode_result(raw)
 

@@ -215,7 +215,7 @@ async def respond_to_approval(services: Services, request: RequestContext, task_
     """Approve, reject or ask for changes."""
     account = voter(request)
     if body.decision is Decision.REQUEST_CHANGES and not body.reason.strip():
-        raise InvalidTask("say which changes are asked for; the reason is what the author gets to read")
+        raise InvalidTask("describe the requested changes in the reason, which the author reads")
     task, gate = await gate_to_vote(services, task_id, body.approval)
     ballot = VoteRequest(
         voter=account,

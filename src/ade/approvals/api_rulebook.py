@@ -79,7 +79,7 @@ async def list_rulebook_versions(
 async def get_rulebook_version(services: Services, request: RequestContext, version: str) -> RulebookVersion:
     """One of them."""
     if not _VERSION.fullmatch(version):
-        raise UnknownRulebook(f"{version[:60]!r} is no version of the rulebook; they are counted from 1")
+        raise UnknownRulebook(f"{version[:60]!r} is not a version of the rulebook; versions start at 1")
     return await approvals_repository.edition(services.stores, int(version))
 
 

@@ -32,7 +32,7 @@ from ade.tasks.outcomes import Withheld
 _LONGEST_COMMENT, _MOST_COMMENTS = 4_000, 200
 ANOTHER = "it is not what was approved: its digest is another one"
 _NOT_HEARD = frozenset({GateState.CHANGES_REQUESTED, GateState.SUPERSEDED})
-NO_ANSWER, GREW_OLD, TOO_LATE = "nobody answered in time", "the approval was not used in time", "its window is over"
+NO_ANSWER, GREW_OLD, TOO_LATE = "no one answered in time", "the approval was not used in time", "its window is over"
 
 
 def submit(task: Task, *, has_preview: bool, preview_id: str | None, now: int, actor: str | None = None) -> Change:
@@ -67,9 +67,7 @@ def assess(
     seen = structs.replace(task, preview=preview)
     if (asked := _unchanged_since(seen)) is not None:  # as before, the requester can vote again, an admin can dismiss
         who = ", ".join(_asking(asked))
-        return send_back(
-            task, (f"{who} asked for changes, and nothing that matters has changed; edit it first",), now=now
-        )
+        return send_back(task, (f"{who} asked for changes, and nothing relevant has changed; edit it first",), now=now)
     gate, events = open_gate(seen, demand, people, now=now)
     before = closed_review(review_of(task), GateState.SUPERSEDED, now)
     review = structs.replace(before.with_gate(gate), editors=(), errors=())
@@ -223,7 +221,7 @@ def break_glass(task: Task, *, now: int, actor: str, reason: str) -> Change:
     The bypass is recorded, never counts as an approval, and opens another gate for a review after the fact.
     """
     if not reason.strip():
-        raise InvalidTask("say why the approval is bypassed; the reason is kept on record")
+        raise InvalidTask("give a reason for the bypass; it is stored with the task")
     gate = gate_for(task)
     if not gate.is_undecided:
         raise GateClosed(f"approval {gate.id} is {gate.state} already; nothing was changed")
@@ -270,19 +268,19 @@ def dismiss(task: Task, voter: str, reason: str, people: ReviewerDirectory, *, n
     """Dismiss a reviewer's request for changes. Accounts with an author conflict cannot do that."""
     gate = gate_for(task)
     if gate.state is not GateState.CHANGES_REQUESTED or task.status is not Status.DRAFT:
-        raise NoGate(f"nobody's request for changes holds up task {task.id}")
+        raise NoGate(f"no request for changes blocks task {task.id}")
     if not reason.strip():
-        raise InvalidTask("say why the request for changes is dismissed; the reason is kept on record")
+        raise InvalidTask("give a reason for dismissing the request for changes; it is stored with the task")
     if people.directory.who(actor) in {people.directory.who(each) for each in gate.conflicts}:
-        raise NotPermitted(f"{actor} has a hand in this task and cannot dismiss what others ask for")
+        raise NotPermitted(f"{actor} is involved in this task and cannot dismiss requests of others")
     votes = tuple(
         structs.replace(vote, is_dismissed=True) if vote.voter == voter and not vote.is_dismissed else vote
         for vote in gate.votes
     )
     if votes == gate.votes:
-        raise NoGate(f"{voter} has asked for nothing here")
+        raise NoGate(f"{voter} has not requested changes here")
     if now >= gate.expires_at:
-        raise GateClosed(f"approval {gate.id} has expired: nobody answered in time; submit it again")
+        raise GateClosed(f"approval {gate.id} has expired: no one answered in time; submit it again")
     open_again = structs.replace(gate, votes=votes, state=GateState.OPEN)
     state = people.standing(open_again, now).state
     event = gate_event(gate, APPROVAL_DISMISSED, now=now, actor=actor, voter=voter, reason=reason)

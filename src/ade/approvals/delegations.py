@@ -33,7 +33,7 @@ async def create(stores: Stores, request: Delegation, *, actor: str) -> Delegati
     delegator = (await find(stores, request.delegator)).record
     await _check_actor(stores, actor, delegator.id)
     if not delegator.is_active or not delegator.is_human:
-        raise InvalidDelegation(f"{delegator.id} has nothing to delegate: only active people answer")
+        raise InvalidDelegation(f"{delegator.id} has nothing to delegate: only active people can vote")
     delegate = await _able_delegate(stores, request.delegate)
     now = stores.clock.now()
     new = structs.replace(
@@ -54,9 +54,9 @@ async def create(stores: Stores, request: Delegation, *, actor: str) -> Delegati
 async def _able_delegate(stores: Stores, account: str) -> str:
     user = (await find(stores, account)).record
     if not user.is_human:
-        raise InvalidDelegation(f"{user.id} is a program, and programs answer for nobody")
+        raise InvalidDelegation(f"{user.id} is a service account, which cannot vote")
     if not user.is_active:
-        raise InvalidDelegation(f"{user.id} is deactivated and could not answer")
+        raise InvalidDelegation(f"{user.id} is deactivated and cannot vote")
     if Permission.VOTE not in user.permissions:
         raise InvalidDelegation(f"{user.id} may not vote; make it a reviewer first")
     return user.id

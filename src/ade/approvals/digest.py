@@ -30,7 +30,7 @@ def canonical(value: object) -> bytes:
     try:
         return _written(value).encode()
     except UnicodeEncodeError:
-        raise InvalidSubject("a text has half of a surrogate pair in it, which no JSON text can have") from None
+        raise InvalidSubject("a text has half of a surrogate pair in it, which JSON strings cannot contain") from None
     except RecursionError:
         raise InvalidSubject("it is nested too deeply to be written down") from None
 
@@ -51,14 +51,14 @@ def _written(value: object) -> str:
             return f"[{','.join(_written(each) for each in value)}]"
         case Mapping():
             return _object(value)
-    raise InvalidSubject(f"{type(value).__name__} is no JSON value; give text, numbers, lists and objects")
+    raise InvalidSubject(f"{type(value).__name__} is not a JSON value; use strings, numbers, lists, and objects")
 
 
 def _object(value: Mapping[object, object]) -> str:
     """Sort the names by their UTF-16 code units, as RFC 8785 requires."""
     for name in value:
         if not isinstance(name, str):
-            raise InvalidSubject(f"the names in a JSON object are text, not {name!r:.60}")
+            raise InvalidSubject(f"the names in a JSON object must be strings, not {name!r:.60}")
     names = sorted((name for name in value if isinstance(name, str)), key=lambda name: name.encode("utf-16-be"))
     return f"{{{','.join(f'{_text(name)}:{_written(value[name])}' for name in names)}}}"
 
@@ -70,7 +70,7 @@ def _text(value: str) -> str:
 
 def _whole(value: int) -> str:
     if abs(value) > MOST_EXACT:
-        raise InvalidSubject(f"{value} is above 2^53: many programs would round it; give it as text")
+        raise InvalidSubject(f"{value} is above 2^53: many programs would round it; pass it as a string")
     return str(value)
 
 
@@ -78,7 +78,7 @@ def _number(value: float) -> str:
     """Format as ECMAScript does: the fewest digits that identify the number, and an exponent only if it is far from
     one."""
     if not math.isfinite(value):
-        raise InvalidSubject(f"{value} is no JSON number")
+        raise InvalidSubject(f"{value} is not a JSON number")
     if value == 0:
         return "0"  # also negative zero
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
@@ -174,7 +174,7 @@ def _plain(raw: Raw) -> object:
     try:
         plain: object = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InvalidSubject(f"the task holds text that is no JSON: {error}") from None
+        raise InvalidSubject(f"the task contains text that is not valid JSON: {error}") from None
     return plain
 
 

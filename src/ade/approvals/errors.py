@@ -4,28 +4,28 @@ from ade.errors import AdeError
 
 
 class NoGate(AdeError):
-    """Nobody needs to approve this task now."""
+    """This task does not wait for approval now."""
 
     code = "no_gate"
-    usual_advice = "`ade show ID` tells how it stands"
+    usual_advice = "`ade show ID` shows its status"
 
 
 class UnknownApproval(AdeError):
-    """There is no such approval. Nobody has to approve the task, or it has no approval of this id."""
+    """There is no such approval: the task needs none, or has none with this id."""
 
     code = "unknown_approval"
-    usual_advice = "`ade show ID` tells how it stands"
+    usual_advice = "`ade show ID` shows its status"
 
 
 class GateClosed(AdeError):
-    """The decision has been made already; nothing was changed."""
+    """The decision has already been made; nothing was changed."""
 
     code = "gate_closed"
-    usual_advice = "`ade approvals show ID` tells which"
+    usual_advice = "`ade approvals show ID` shows it"
 
 
 class DigestMismatch(AdeError):
-    """The task is no longer what was looked at. Nothing was counted; look at it again, then answer."""
+    """The task has changed since you reviewed it. Your vote was not counted; review it again, then answer."""
 
     code = "digest_mismatch"
 
@@ -34,7 +34,7 @@ class NotEligible(AdeError):
     """This account may not answer here."""
 
     code = "not_eligible"
-    usual_advice = "`ade approvals show ID` tells who may"
+    usual_advice = "`ade approvals show ID` shows who can"
 
 
 class ConflictOfInterest(NotEligible):
@@ -53,18 +53,18 @@ class Denied(AdeError):
     """A guard rule forbids this. Nothing was stored."""
 
     code = "denied"
-    usual_advice = "`ade policies check` tells which rule it is"
+    usual_advice = "`ade policies check` shows the rule"
 
 
 class ApprovalNotGood(AdeError):
-    """The approval does not hold any more, so the task was not started."""
+    """The approval is no longer valid, so the task was not started."""
 
     code = "approval_not_good"
-    usual_advice = "`ade show ID` tells why"
+    usual_advice = "`ade show ID` shows why"
 
 
 class InvalidSubject(AdeError):
-    """What is to be approved cannot be written down in one way only, so nobody could tell later what was approved."""
+    """What is to be approved has no canonical form, so it could not be proven later what was approved."""
 
     code = "invalid_subject"
 
@@ -76,7 +76,7 @@ class InvalidPolicy(AdeError):
 
 
 class InvalidRulebook(AdeError):
-    """The rulebook is not valid. Nothing was stored; correct what the sentence names and apply it again."""
+    """The rulebook is not valid. Nothing was stored; correct what the message names and apply it again."""
 
     code = "invalid_rulebook"
 
@@ -89,7 +89,7 @@ class UnknownRulebook(AdeError):
 
 
 class InvalidSetting(AdeError):
-    """The value does not fit this setting. Nothing was stored; give one within its bounds."""
+    """The value is not valid for this setting. Nothing was stored; use one within its bounds."""
 
     code = "invalid_setting"
 

@@ -161,7 +161,7 @@ def uncounted(gate: Gate, directory: Directory) -> dict[int, str]:
     room = _Eligibility(gate, directory, (), keeps_roles=gate.state not in UNDECIDED)
     newest = {vote.seq for vote in room.counted(gate.votes).values()}
     reasons = {vote.seq: room.why_not(vote) for vote in gate.votes if vote.seq not in newest}
-    return {seq: reason or "there is a later one of the same person" for seq, reason in reasons.items()}
+    return {seq: reason or "the same person voted again later" for seq, reason in reasons.items()}
 
 
 def rules_in_force(gate: Gate, now: int) -> tuple[PolicyRule, ...]:
@@ -247,15 +247,15 @@ class _Eligibility:
         if vote.is_dismissed:
             return "it was dismissed"
         if vote.digest != self._gate.digest:
-            return "it was about another digest"
+            return "it was for another digest"
         if vote.at >= self._gate.expires_at:
             return "it came too late"
         if voter is None or not voter.is_active or not voter.is_human:
-            return f"{vote.voter} is no active person"
+            return f"{vote.voter} is not an active person"
         if any(self._is_conflicted(member) for member in (voter.id, vote.person or voter.id, *vote.chain)):
-            return f"{vote.voter}, or whoever it was given for, has a hand in the task"
+            return f"{vote.voter}, or the person represented, is involved in the task"
         has_say = self.rules_for(vote) or (vote.decision is Decision.REJECT and self.has_veto(vote))
-        return "" if has_say else f"no rule asks {vote.voter} any more"
+        return "" if has_say else f"no rule includes {vote.voter} any longer"
 
     def _may(self, account: Account) -> bool:
         return account.is_active and account.is_human and not self._is_conflicted(account.id)

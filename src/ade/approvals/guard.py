@@ -250,6 +250,6 @@ def rule_on(rulebook: GuardRuleSource, case: GuardCase, occasion: GuardOccasion)
             if occasion in rule.at and holds(rule, case):
                 return GuardRuling(verdict=rule.do, rule=number, policy=rule.policy, reason=rule.reason)
     except Exception as error:  # an attacker might have caused it, so fail closed
-        reason = f"guard rule {number} could not be judged ({type(error).__name__}), so this is denied"
+        reason = f"guard rule {number} could not be evaluated ({type(error).__name__}), so this is denied"
         return GuardRuling(verdict=GuardRulesVerdict.DENY, rule=number or None, reason=reason)
     return ALLOWED

@@ -68,11 +68,13 @@ class Delegation(Struct, frozen=True, kw_only=True):
 def check_delegation(new: Delegation, others: Sequence[Delegation]) -> None:
     """Raise InvalidDelegation if it could never apply, contradicts another one, or would close a cycle."""
     if new.delegator == new.delegate:
-        raise InvalidDelegation("nobody delegates to himself")
+        raise InvalidDelegation("an account cannot delegate to itself")
     if not new.starts_at < new.ends_at <= new.starts_at + MAX_DELEGATION_MS:
         raise InvalidDelegation("a delegation ends after it starts, and at most 90 days later")
     if new.from_level.rank > new.to_level.rank:
-        raise InvalidDelegation(f"no risk is from {new.from_level} to {new.to_level}; from_level is the lower one")
+        raise InvalidDelegation(
+            f"there are no risk levels from {new.from_level} to {new.to_level}; from_level must be the lower one"
+        )
     if closes_cycle(new, others):
         raise InvalidDelegation(f"{new.delegate} has delegated to {new.delegator} already, directly or through others")
     for other in others:
@@ -232,7 +234,7 @@ def check_policy(policy: Policy) -> None:
     for rule in policy.rules:
         _check_rule(rule)
     if policy.deny_threshold < 1:
-        raise InvalidPolicy("deny_threshold must be at least 1: how many people must say no")
+        raise InvalidPolicy("deny_threshold must be at least 1: how many people must reject")
     for what in ("expires_after_ms", "valid_for_ms"):
         if not 0 < getattr(policy, what) <= MAX_POLICY_MS:
             raise InvalidPolicy(f"{what} must be more than 0 and at most 30 days")
@@ -243,7 +245,7 @@ def _check_rule(rule: PolicyRule) -> None:
     if not 1 <= rule.needed <= _MOST_NEEDED:
         raise InvalidPolicy(f"a rule needs 1 to {_MOST_NEEDED} people, not {rule.needed}")
     if not rule.users and not rule.roles:
-        raise InvalidPolicy("a rule must say out of whom: name users or roles")
+        raise InvalidPolicy("a rule must name users or roles")
     if not rule.roles and rule.needed > len(rule.users):
         raise InvalidPolicy(f"a rule that needs {rule.needed} out of {len(rule.users)} people can never be met")
 
@@ -255,7 +257,7 @@ def _check_steps(policy: Policy) -> None:
     if moments != sorted(set(moments)) or not all(0 < moment < policy.expires_after_ms for moment in moments):
         raise InvalidPolicy("escalation steps come one after the other, and before the policy expires")
     if any(not step.users and not step.roles for step in policy.steps):
-        raise InvalidPolicy("an escalation step must say who may answer from then on: name users or roles")
+        raise InvalidPolicy("an escalation step must name users or roles that can answer from then on")
 
 
 class GateState(StrEnum):

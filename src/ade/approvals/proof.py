@@ -75,7 +75,7 @@ class ApprovalProof:
         try:
             gate = msgspec.convert(event.payload["gate"], Gate)
         except (KeyError, msgspec.ValidationError) as error:
-            return f"approval.requested of task {event.task_id} does not tell what is asked: {error}"
+            return f"approval.requested of task {event.task_id} does not contain a valid request: {error}"
         watched.gates[gate.id] = structs.replace(gate, votes=(), early=())
         if gate.step != AFTER_THE_FACT:
             watched.newest = gate.id
@@ -88,7 +88,7 @@ class ApprovalProof:
         try:
             vote = msgspec.convert(event.payload["vote"], Vote)
         except (KeyError, msgspec.ValidationError) as error:
-            return f"{event.type} of task {event.task_id} does not tell the vote: {error}"
+            return f"{event.type} of task {event.task_id} does not contain a valid vote: {error}"
         watched.gates[gate.id] = structs.replace(gate, votes=(*gate.votes, vote))
         return None
 

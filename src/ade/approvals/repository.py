@@ -54,7 +54,7 @@ async def apply(stores: Stores, rulebook: Rulebook, *, actor: str | None, seen: 
     kept = await NEWEST.get(stores, CURRENT)
     newest = 0 if kept is None else kept.record.version
     if seen is not None and seen != newest:
-        raise StaleWrite(f"the rulebook is at version {newest} by now, not {seen}; look at it and apply yours again")
+        raise StaleWrite(f"the rulebook is at version {newest} now, not {seen}; look at it and apply yours again")
     rules, digest = digested(rulebook)
     if kept is not None and kept.record.digest == digest:
         return structs.replace(rulebook, version=newest)

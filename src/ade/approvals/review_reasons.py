@@ -24,7 +24,7 @@ async def why_in_review(stores: Stores, task: Task) -> Reason:
 def _draft(task: Task) -> Reason:
     review = review_of(task)
     gate, errors = review.gate, list(review.errors)
-    advice = f"`ade draft edit {task.id}` changes it, `ade submit {task.id}` puts it before people again"
+    advice = f"`ade draft edit {task.id}` changes it, `ade submit {task.id}` submits it again"
     if gate is not None and gate.state is GateState.CHANGES_REQUESTED:
         asking = sorted({vote.voter for vote in gate.votes if vote.decision == "request_changes"})
         because = f": {listed(errors)}" if errors else ""
@@ -37,32 +37,32 @@ def _draft(task: Task) -> Reason:
     if errors:
         return Reason(
             code="sent_back",
-            sentence=f"it went back to its author: {'; '.join(errors)[:1_000]}",
+            sentence=f"it was returned to its author: {'; '.join(errors)[:1_000]}",
             facts={"errors": errors},
             advice=advice,
         )
-    advice = f"`ade submit {task.id}` puts it before people"
+    advice = f"`ade submit {task.id}` submits it"
     return Reason(code="draft", sentence="it is still being written", advice=advice)
 
 
 async def _submitted(stores: Stores, task: Task) -> Reason:
     review = review_of(task)
     if not review.has_preview or review.preview_id is None:
-        return Reason(code="submitted", sentence="it is being validated and assessed; the next sweep goes on with it")
+        return Reason(code="submitted", sentence="it is being validated and assessed; the next sweep continues")
     [preview] = await stores.tasks.get([review.preview_id])
     status = "to come" if preview is None else str(preview.status)
     return Reason(
         code="submitted",
         sentence=f"it is assessed once its preview is made by task {review.preview_id} ({status})",
         facts={"preview_id": review.preview_id, "preview": status},
-        advice=f"`ade explain {review.preview_id}` tells what that waits for",
+        advice=f"`ade explain {review.preview_id}` shows what that waits for",
     )
 
 
 async def _reviewing(stores: Stores, task: Task) -> Reason:
     gate, now = review_of(task).gate, stores.clock.now()
     if gate is None:
-        return Reason(code="waits_for_approval", sentence="it waits for people to approve it")
+        return Reason(code="waits_for_approval", sentence="it waits for approval")
     standing = (await load_people(stores)).standing(gate, now)
     able, missing = list(standing.may_vote), list(standing.missing)
     facts: dict[str, object] = {
@@ -78,7 +78,7 @@ async def _reviewing(stores: Stores, task: Task) -> Reason:
     step = f" before its step {gate.step!r} goes on" if gate.step else ""
     because = f" ({gate.reason})" if gate.reason else ""
     sentence = (
-        f"it waits for people to approve it{step}{because}: {'; '.join(missing)} missing, {listed(able) or 'nobody'}"
+        f"it waits for approval{step}{because}: {'; '.join(missing)} missing, {listed(able) or 'nobody'}"
         f" may answer; {_expiry(gate, now)}"
     )
     advice = f"`ade approvals approve {task.id}` answers"
@@ -86,16 +86,16 @@ async def _reviewing(stores: Stores, task: Task) -> Reason:
 
 
 def _blocked(gate: Gate, able: list[str], missing: list[str], now: int) -> str:
-    hands = f" ({listed(sorted(gate.conflicts))} had a hand in it and cannot)" if gate.conflicts else ""
-    left = f"only {listed(able)} may still" if able else "nobody is left who can"
-    return f"it waits for people to approve it, but {left}{hands}: {'; '.join(missing)} missing; {_expiry(gate, now)}"
+    hands = f" (involved and therefore excluded: {listed(sorted(gate.conflicts))})" if gate.conflicts else ""
+    left = f"only {listed(able)} may still" if able else "no one is left who can"
+    return f"it waits for approval, but {left}{hands}: {'; '.join(missing)} missing; {_expiry(gate, now)}"
 
 
 def _blocked_advice(gate: Gate) -> str:
     roles = sorted({role for rule in gate.policy.rules for role in rule.roles})
     names = sorted({name for rule in gate.policy.rules for name in rule.users})
     account = f"NAME --role {roles[-1]}" if roles else names[0]
-    return f"`ade users add {account}` makes an account that can"
+    return f"`ade users add {account}` creates an account that can"
 
 
 def _expiry(gate: Gate, now: int) -> str:
@@ -108,7 +108,7 @@ def _approved(task: Task, now: int) -> Reason:
     facts: dict[str, object] = {"start": review.start, "not_before": review.not_before, "not_after": review.not_after}
     sentence, advice = "it was approved and waits for its start", None
     if review.start is StartMode.BY_HAND:
-        sentence = "it was approved and waits for a hand that starts it"
+        sentence = "it was approved and waits for a manual start"
         advice = f"`ade approvals start {task.id}` does"
     if review.not_before is not None and review.not_before > now:
         sentence += f"; it may begin from {moment(review.not_before)} on"

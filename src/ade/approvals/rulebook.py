@@ -86,7 +86,7 @@ def policy_for(
     for name in named:
         if name not in known:
             raise InvalidPolicy(
-                f"no policy {name[:100]!r} is in the rulebook", advice="`ade policies show` lists those that are"
+                f"no policy {name[:100]!r} is in the rulebook", advice="`ade policies show` lists its policies"
             )
     found = [(entry, why) for entry in rulebook.policies if (why := _why(entry, subject, risk, named)) is not None]
     if not found:
@@ -108,7 +108,7 @@ def _usual(rulebook: Rulebook, risk: Risk, timeouts: Timeouts) -> SelectedPolicy
     rule = PolicyRule(needed=needed, roles=frozenset({"reviewer", "admin"}), name="reviewers")
     entry = PolicyEntry(policy=Policy(id=USUAL, version=rulebook.version, rules=(rule,)))
     why = (
-        f"no policy of the rulebook is for it: the usual quorum at a score of {risk.score:g}, {needed} of the reviewers"
+        f"no policy of the rulebook matches: the default quorum at a score of {risk.score:g}, {needed} of the reviewers"
     )
     return SelectedPolicy(policy=_in_time(_at_level(entry, risk.level), entry, timeouts), ids=(USUAL,), why=(why,))
 
@@ -116,7 +116,7 @@ def _usual(rulebook: Rulebook, risk: Risk, timeouts: Timeouts) -> SelectedPolicy
 def _why(entry: PolicyEntry, subject: Subject, risk: Risk, named: Sequence[str]) -> str | None:
     """Return why an entry applies to this subject, or None."""
     if entry.policy.id in named:
-        return f"policy {entry.policy.id}: it was asked for by its name"
+        return f"policy {entry.policy.id}: it was requested by name"
     reasons = []
     if entry.names:
         plain = folded(subject.name)

@@ -68,7 +68,7 @@ class TableReader:
     def whole_text(self, key: str, value: str) -> str:
         """Return the string, if files, databases, and other programs can all store it."""
         if any("\ud800" <= char <= "\udfff" or char == "\0" for char in value):
-            raise self.wrong(key, "has NUL or half of a surrogate pair in it, which not every program can read")
+            raise self.wrong(key, "has NUL or half of a surrogate pair in it, which some programs cannot read")
         return value
 
     def flag(self, key: str) -> bool:
@@ -146,7 +146,7 @@ class TableReader:
             if key not in self._known:
                 near = close_names(key, self._known)
                 hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(sorted(set(self._known)))}"
-                raise self.wrong(key[:100], f"is not known; {hint}")
+                raise self.wrong(key[:100], f"is unknown; {hint}")
 
 
 def scalar(table: TableReader, key: str, value: object) -> str | int | float | bool:
@@ -224,9 +224,9 @@ def _guard_rule(table: TableReader) -> GuardRule:
     )
     table.read_up()
     if rule.policy is not None and do is not GuardRulesVerdict.DEMAND:
-        raise table.wrong("policy", 'belongs to do = "demand" alone')
+        raise table.wrong("policy", 'is only valid with do = "demand"')
     if not rule.reason and do is not GuardRulesVerdict.ALLOW:
-        raise table.wrong("reason", "is missing: say why, for whoever is held up by this rule")
+        raise table.wrong("reason", "is missing: give the reason, for users whom this rule stops")
     return rule
 
 
@@ -244,7 +244,7 @@ def _conditions(table: TableReader, above: str = "") -> Iterator[tuple[str, tupl
     for key, value in table.items():
         path = f"{above}{key}"
         if not key.strip():
-            raise table.wrong('""', "is no name of an argument")
+            raise table.wrong('""', "is not the name of an argument")
         if isinstance(value, Mapping) and value:
             yield from _conditions(table.table(key), f"{path}.")
         else:
@@ -291,7 +291,7 @@ def _policy(table: TableReader) -> Policy:
 def _policy_id(table: TableReader) -> str:
     found = table.text("id")
     if found is None:
-        raise table.wrong("id", "is missing: give the policy a name, so that rules and tasks can ask for it")
+        raise table.wrong("id", "is missing: give the policy a name, so that rules and tasks can refer to it")
     if "+" in found or "," in found or found != found.strip():
         raise table.wrong("id", "must not have a plus sign, a comma, or spaces around it")
     return found
@@ -326,7 +326,7 @@ def _roles(table: TableReader, key: str) -> frozenset[str]:
 def _step(table: TableReader) -> PolicyStep:
     after_ms = table.duration("after", most_ms=MAX_POLICY_MS)
     if after_ms is None:
-        raise table.wrong("after", 'is missing: say after which time others may answer too, such as "1h"')
+        raise table.wrong("after", 'is missing: give the time after which others can also answer, such as "1h"')
     step = PolicyStep(after_ms=after_ms, users=_users(table), roles=_roles(table, "roles"))
     table.read_up()
     return step

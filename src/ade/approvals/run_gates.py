@@ -50,7 +50,7 @@ async def request_step_approval(stores: Stores, task: Task, request: RunStep) ->
     if len(request.about) > _LARGEST_STEP:
         raise InvalidTask(f"a step can be about at most {_LARGEST_STEP:,} bytes, not {len(request.about):,}")
     if not request.is_tool and (request.step == AFTER_THE_FACT or request.step.startswith("tool ")):
-        raise InvalidTask(f"{request.step!r} is a name of ADE's own; call the step otherwise")
+        raise InvalidTask(f"{request.step!r} is reserved for ADE; use another name for the step")
     about = msgspec.json.decode(request.about)
     situation = await load_situation(stores)
     named, reason, step = request.policies, request.reason, request.step
@@ -62,7 +62,9 @@ async def request_step_approval(stores: Stores, task: Task, request: RunStep) ->
     if _have_agreed(stores, task, step, about, named, situation):
         return None
     if task.review is not None and len(task.review.gates) > MAX_STEP_REQUESTS:
-        raise InvalidTask(f"a task can ask people about at most {MAX_STEP_REQUESTS} steps; ask about several at once")
+        raise InvalidTask(
+            f"a task can request approval of at most {MAX_STEP_REQUESTS} steps; ask about several at once"
+        )
     demand = await demanded(
         stores, task, situation, preview=task.preview, named=named, reason=reason, step=step, about=about
     )

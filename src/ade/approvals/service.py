@@ -61,8 +61,8 @@ async def check_batch(stores: Stores) -> None:
     """Raise NotPermitted if batch votes are disabled."""
     if not (await runtime.load(stores)).is_on("batch_approvals"):
         raise NotPermitted(
-            "answering many at once is switched off: the feature batch_approvals allows it",
-            advice="`ade features enable batch_approvals` switches it on",
+            "answering many at once is disabled: the feature batch_approvals allows it",
+            advice="`ade features enable batch_approvals` enables it",
         )
 
 
@@ -70,7 +70,7 @@ async def vote_in_batch(stores: Stores, gate: Gate, digest: str, ballot: VoteReq
     """Cast one vote of a batch. Raises NotPermitted for a high risk unless its policy allows it: no one can review
     many of those together."""
     if ballot.decision is Decision.APPROVE and not gate.in_batch:
-        raise NotPermitted("its risk is too high to be approved among others; answer it by itself")
+        raise NotPermitted("its risk is too high for a batch; answer it separately")
     own = structs.replace(ballot, digest=digest, via="batch")
     return await vote(stores, gate.task_id, own, gate_id=gate.id)
 
@@ -100,7 +100,7 @@ async def break_glass(
     await permitted(stores, actor, Permission.BREAK_GLASS, "bypass an approval")
     now = stores.clock.now()
     if authenticated_at is None or not now - REAUTHENTICATION_MS <= authenticated_at <= now:
-        raise ReauthenticationNeeded("bypassing an approval takes a password given within the last five minutes")
+        raise ReauthenticationNeeded("bypassing an approval requires a password check within the last five minutes")
     return await decide(
         stores, task_id, lambda task, now: decisions.break_glass(task, now=now, actor=actor, reason=reason)
     )
@@ -149,7 +149,7 @@ async def delegate_approval(
     if not gate.is_undecided or now >= gate.expires_at:
         raise GateClosed(f"approval {gate.id} is {standing.state} already; there is nothing to delegate")
     if actor not in standing.may_vote:
-        raise NotEligible(f"{actor} is not asked here, or has answered already, and so has nothing to delegate")
+        raise NotEligible(f"{actor} is not a reviewer here, or has already answered, and so has nothing to delegate")
     delegate = (await get_user(stores, to)).id
     wanted = Delegation(
         id="", delegator=actor, delegate=delegate, starts_at=now, ends_at=gate.expires_at, task_id=gate.task_id
@@ -162,11 +162,11 @@ def _check_of_use(gate: Gate, people: ReviewerDirectory, wanted: Delegation, now
     delegator, delegate, directory = wanted.delegator, wanted.delegate, people.directory
     if is_conflicted(gate, delegate, people):
         raise ConflictOfInterest(
-            f"{delegate} has a hand in this task, or answers for the program that has, and cannot answer; ask somebody"
-            " else"
+            f"{delegate} is involved in this task, or owns the service account that is, and cannot answer; choose"
+            " someone else"
         )
     if directory.who(delegate) == directory.who(delegator):
-        raise InvalidDelegation("nobody delegates to himself, not to another account of his either")
+        raise InvalidDelegation("an account cannot delegate to itself or to another account of the same person")
     account = directory.get(delegate)
     if account is None or not (account.is_active and account.is_human and account.is_approver):
         return  # `create` raises the specific error
@@ -192,13 +192,11 @@ async def amend(stores: Stores, payloads: Payloads, task_id: str, ballot: VoteRe
     draft that anyone can submit. Raises InvalidTask, and the errors of `vote` and `edit`.
     """
     if not fields:
-        raise InvalidTask(
-            "say what shall be different, or approve it as it is", advice="`ade approvals approve` does the latter"
-        )
+        raise InvalidTask("name what to change, or approve it as it is", advice="`ade approvals approve` approves it")
     task = await get(stores, task_id)
     gate = gate_for(task)
     if digest_at(structs.replace(task, **fields), gate) == digest_at(task, gate):
-        raise InvalidTask("nothing that people are asked about would be different; say what shall be")
+        raise InvalidTask("nothing that needs approval would change; name what to change")
     asked = structs.replace(ballot, decision=Decision.REQUEST_CHANGES, reason=ballot.reason or "amended")
     await vote(stores, task_id, asked)
     await edit(stores, payloads, task_id, actor=ballot.voter, check=any_version, **fields)
@@ -209,7 +207,7 @@ async def snooze(stores: Stores, task_id: str, account: str, until: int) -> None
     """Leave a task out of an account's inbox until then; the account can still vote. Raises NoGate and InvalidTask."""
     now = stores.clock.now()
     if not now < until <= now + LONGEST_SNOOZE_MS:
-        raise InvalidTask("an answer can be put off for at most seven days")
+        raise InvalidTask("an approval can be snoozed for at most seven days")
     gate = gate_for(await get(stores, task_id))
     body = Raw(f'{{"until":{until}}}'.encode())
     put_off = DocumentWrite(kind=SNOOZE, id=_place(account, gate.id), body=body, seen=None, expires_at=until)

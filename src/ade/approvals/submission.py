@@ -198,7 +198,7 @@ async def carry_on(stores: Stores, payloads: Payloads, task: Task) -> tuple[Task
 def _why_not(preview: Task) -> str:
     if preview.error is not None:
         return f"the preview failed: {preview.error.type}: {preview.error.message}"[:2_000]
-    return f"the preview did not end well: it is {preview.status}"
+    return f"the preview did not complete: it is {preview.status}"
 
 
 async def preview_task(payloads: Payloads, task: Task) -> Task:

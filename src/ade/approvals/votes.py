@@ -61,8 +61,8 @@ def no_such_gate(task: Task, gate_id: str | None = None) -> AdeError:
     if gate_id is not None:
         return UnknownApproval(f"task {task.id} has no approval {gate_id[:100]}")
     if task.review is None:
-        return UnknownApproval(f"nobody has to approve task {task.id}")
-    return NoGate(f"nobody has to approve task {task.id} now")
+        return UnknownApproval(f"no approval is needed for task {task.id}")
+    return NoGate(f"no approval is needed for task {task.id} now")
 
 
 def cast(
@@ -80,7 +80,7 @@ def cast(
     if chain is None and not has_veto:
         raise NotEligible(_not_asked(gate, ballot, people, now))
     if sum(vote.voter == voter.id for vote in gate.votes) >= _MOST_ANSWERS:
-        raise NotEligible(f"{voter.id} has changed sides {_MOST_ANSWERS} times here; somebody else must answer")
+        raise NotEligible(f"{voter.id} has changed the vote {_MOST_ANSWERS} times here; someone else must answer")
     vote = Vote(
         seq=len(gate.votes) + 1,
         voter=voter.id,
@@ -162,10 +162,10 @@ def _check_open(gate: Gate, ballot: VoteRequest, *, now: int) -> None:
     if not gate.is_undecided:
         raise GateClosed(f"approval {gate.id} is {gate.state} already; nothing was changed")
     if now >= gate.expires_at:
-        raise GateClosed(f"approval {gate.id} has expired: nobody answered in time")
+        raise GateClosed(f"approval {gate.id} has expired: no one answered in time")
     if ballot.digest != gate.digest:
         raise DigestMismatch(
-            f"the task is no longer what was looked at: its digest is {gate.digest[:12]}, and not"
+            f"the task has changed since you reviewed it: its digest is {gate.digest[:12]}, and not"
             f" {ballot.digest[:12] or 'empty'}; look at it again, then answer"
         )
     if len(ballot.reason) > _LONGEST_REASON:
@@ -175,11 +175,11 @@ def _check_open(gate: Gate, ballot: VoteRequest, *, now: int) -> None:
 def _checked_voter(gate: Gate, ballot: VoteRequest, people: ReviewerDirectory, *, now: int) -> Account:
     voter = people.directory.get(ballot.voter)
     if voter is None:
-        raise NotEligible(f"no account {ballot.voter[:100]!r} exists", advice="`ade users add` makes one")
+        raise NotEligible(f"no account {ballot.voter[:100]!r} exists", advice="`ade users add` creates one")
     if not voter.is_active or not voter.is_human:
         raise NotEligible(f"{voter.id} cannot answer: it is {'a program' if voter.is_active else 'not active'}")
     if is_conflicted(gate, voter.id, people):
-        raise ConflictOfInterest(f"{voter.id} has a hand in this task (it is its author, editor or owner)")
+        raise ConflictOfInterest(f"{voter.id} is involved in this task (as its author, editor, or owner)")
     needs_password = ballot.decision is Decision.APPROVE and gate.subject.level in _TAKES_PASSWORD
     at = ballot.authenticated_at
     if needs_password and (at is None or not now - REAUTHENTICATION_MS <= at <= now):
@@ -197,7 +197,7 @@ def is_conflicted(gate: Gate, account: str, people: ReviewerDirectory) -> bool:
 def _not_asked(gate: Gate, ballot: VoteRequest, people: ReviewerDirectory, now: int) -> str:
     able = people.standing(gate, now).may_vote
     for_whom = f" for {ballot.on_behalf_of}" if ballot.on_behalf_of else ""
-    return f"{ballot.voter} is not asked here{for_whom}; those who may answer: {names_of(able)}"
+    return f"{ballot.voter} is not a reviewer here{for_whom}; those who can answer: {names_of(able)}"
 
 
 def _event_of(gate: Gate, vote: Vote) -> Event:

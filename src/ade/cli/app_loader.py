@@ -24,7 +24,7 @@ def load_app(spec: str | None) -> Ade:
     """Load the app from `module:attribute`. The current directory is on the path, as for `python -m`. Raises BadApp."""
     if spec is None:
         raise BadApp(
-            "no app is named: add --app module:attribute or set ADE_APP. `--app ade.demo:ade` is a demo that needs no"
+            "no app was given: add --app module:attribute or set ADE_APP. `--app ade.demo:ade` is a demo that needs no"
             " code of yours"
         )
     module_name, colon, attribute = spec.partition(":")
@@ -85,7 +85,8 @@ def _app_in(module: ModuleType, attribute: str, spec: str) -> Ade:
     if found is None:
         raise BadApp(f"app {spec!r}: the module {module.__name__!r} has no attribute {attribute!r}{hint}")
     raise BadApp(
-        f"app {spec!r}: {attribute!r} in {module.__name__!r} is no Ade app but {_article(type(found).__name__)}{hint}"
+        f"app {spec!r}: {attribute!r} in {module.__name__!r} is not an Ade app, but"
+        f" {_article(type(found).__name__)}{hint}"
     )
 
 

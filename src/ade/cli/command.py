@@ -43,18 +43,14 @@ def shared_options() -> list[Option]:
         return Option([f"--{name}"], help=help, expose_value=False, callback=_note(parameter), **more)
 
     return [
-        option(
-            "url", "A server to talk to, such as https://ade.example.org; its token is in ADE_TOKEN.", metavar="URL"
-        ),
+        option("url", "The server to use, such as https://ade.example.org; its token is in ADE_TOKEN.", metavar="URL"),
         option("profile", "A server by its name in the settings (client.profiles).", metavar="NAME"),
-        option(
-            "store", "Where the records are, such as sqlite:///ade.db; goes before app and settings.", metavar="URL"
-        ),
-        option("allow-volatile", "Accept a Redis server that keeps no append-only file.", is_flag=True),
-        option("app", "The app to import, as module:attribute; ADE_APP says the same.", metavar="APP"),
+        option("store", "The store, such as sqlite:///ade.db; overrides the app and the settings.", metavar="URL"),
+        option("allow-volatile", "Accept a Redis server without an append-only file.", is_flag=True),
+        option("app", "The app to import, as module:attribute; or set ADE_APP.", metavar="APP"),
         option("config", "A settings file that is read after the usual ones.", type=click.Path(exists=True)),
-        option("json", "Write JSON: one document, or one per line where output goes on.", is_flag=True),
-        option("quiet", "Say nothing beside what was asked for.", is_flag=True),
+        option("json", "Write JSON: one document, or one per line for continuous output.", is_flag=True),
+        option("quiet", "Print only the requested output.", is_flag=True),
     ]
 
 

@@ -25,12 +25,12 @@ _Known = list[tuple[str, object, str]]  # name, value, origin
 
 @group("config")
 def config() -> None:
-    """Show the settings in force and where they come from; change those that are kept in the store."""
+    """Show the settings in force and where they come from; change those that are stored."""
 
 
 @config.command("show", reads=True)
-@click.option("--origin", is_flag=True, help="Tell where each value comes from.")
-@click.option("--changed", is_flag=True, help="Leave out what has its default.")
+@click.option("--origin", is_flag=True, help="Show where each value comes from.")
+@click.option("--changed", is_flag=True, help="Hide settings with their default values.")
 async def show(session: "Session", origin: bool, changed: bool) -> None:
     """Show every setting, as all layers together have it: defaults, files, environment, options, the app, the store.
 
@@ -80,7 +80,7 @@ async def _in_store(session: "Session") -> _StoredSettings:
                 {one.name: one.is_on for one in features if one.origin is SettingOrigin.STORE},
             )
         except (StoreError, ServerUnreachable, NotAuthenticated, NotPermitted) as error:
-            session.out.note(f"What is set at run time is not known: {error.detail}")
+            session.out.note(f"Run-time settings could not be read: {error.detail}")
     return _StoredSettings({}, {})
 
 
@@ -109,7 +109,7 @@ async def get(session: "Session", name: str) -> None:
 @click.argument("value", type=float)
 @as_option
 async def set_value(session: "Session", name: str, value: float) -> None:
-    """Keep a run-time setting in the store, for all processes, from now on. Others belong in a settings file."""
+    """Store a run-time setting, for all processes, from now on. Others belong in a settings file."""
     if session.server is None:
         check_setting(name)  # first, so that a typo does not create a store
     async with session.api(must_exist=False) as api:
@@ -121,7 +121,7 @@ async def set_value(session: "Session", name: str, value: float) -> None:
 @click.argument("name")
 @as_option
 async def unset(session: "Session", name: str) -> None:
-    """Remove a run-time setting from the store, so that files and defaults count again."""
+    """Remove a run-time setting from the store, so that files and defaults apply again."""
     async with session.api() as api:
         after = await api.unset_setting(name)
     _print_setting(session, after, f"{name} = {_shown(after.value)} ({after.origin})")
@@ -145,7 +145,7 @@ def features() -> None:
 
 @features.command("list", reads=True)
 async def list_features(session: "Session") -> None:
-    """List all features, whether they are on, and whether somebody has said so."""
+    """List all features, whether they are on, and whether this was set explicitly."""
     async with session.api() as api:
         known = await all_of(api, api.list_features)
     if session.out.as_json:
@@ -196,7 +196,7 @@ async def _switch(session: "Session", name: str, is_on: bool) -> None:
 @click.argument("name")
 @as_option
 async def unset_feature_command(session: "Session", name: str) -> None:
-    """Take back what was said of a feature, so that files and defaults count again."""
+    """Remove the stored state of a feature, so that files and defaults apply again."""
     async with session.api() as api:
         seen = await api.unset_feature(name)
     if session.out.as_json:

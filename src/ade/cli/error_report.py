@@ -23,14 +23,14 @@ class BadUsage(AdeError):
 
 
 class InternalError(AdeError):
-    """A fault of ADE itself. Run the command again with ADE_DEBUG=1 and report what it shows."""
+    """A bug in ADE. Run the command again with ADE_DEBUG=1 and report what it shows."""
 
     code = "internal"
     exit_code = ExitCode.INTERNAL
 
 
 class CommandInterrupted(AdeError):
-    """Ended by Ctrl-C."""
+    """Interrupted by Ctrl-C."""
 
     code = "interrupted"
     exit_code = ExitCode.INTERRUPTED
@@ -70,7 +70,7 @@ def _as_ade_error(error: BaseException) -> AdeError:
         case _:
             place = _where(error)
             return InternalError(
-                f"{type(error).__name__}: {error}{place}. This is a fault of ADE; ADE_DEBUG=1 shows all of it"
+                f"{type(error).__name__}: {error}{place}. This is a bug in ADE; ADE_DEBUG=1 shows the traceback"
             )
 
 

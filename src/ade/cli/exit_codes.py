@@ -42,7 +42,7 @@ MEANS: Mapping[ExitCode, str] = {
     " later",
     ExitCode.STORE: "the store or the server cannot be used: missing, damaged, not writable, of a newer version, out of"
     " reach",
-    ExitCode.DENIED: "not allowed: who asks is not known or has not the permission, or a guard rule forbids it",
+    ExitCode.DENIED: "not allowed: who asks is not known or does not have the permission, or a guard rule forbids it",
     ExitCode.INTERNAL: "a fault of ADE itself; `ADE_DEBUG=1` shows where",
     ExitCode.TIMED_OUT: "what was waited for did not happen in the time given",
     ExitCode.INTERRUPTED: "ended by Ctrl-C",

@@ -44,7 +44,7 @@ def _of_profile(client: ClientSettings) -> ServerTarget:
             f"there is no profile {client.profile!r}; the settings have {known}", names=("client.profiles",)
         )
     if unknown := sorted(profile.keys() - _KNOWN):
-        raise SettingsError(f"{name} has {unknown[0]!r}, which is not known; it takes url, token_file and allow_plain")
+        raise SettingsError(f"{name} has {unknown[0]!r}, which is unknown; it takes url, token_file and allow_plain")
     url, token_file = profile.get("url"), profile.get("token_file", "")
     if not isinstance(url, str) or not url or not isinstance(token_file, str):
         raise SettingsError(f"{name} needs a url, such as https://ade.example.org, and may have a token_file")
@@ -72,7 +72,7 @@ def as_option(command: F) -> F:
         metavar="NAME",
         expose_value=False,
         callback=_keep,
-        help="On a store of this machine: the account to act as; otherwise ADE_USER, or your login name.",
+        help="For a local store: the account to act as. Default: ADE_USER, or your login name.",
     )(command)
 
 

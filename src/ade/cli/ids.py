@@ -29,14 +29,16 @@ async def find_id(api: "Client", text: str) -> str:
         return wanted
     if len(wanted) < LEAST or not set(wanted) <= set("0123456789abcdef-"):
         raise UnknownTask(
-            f"{text[:60]!r} is no task id: give a whole one, or at least {LEAST} characters of its beginning or end"
+            f"{text[:60]!r} is not a task id: give a whole one, or at least {LEAST} characters of its beginning or end"
         )
     found = await _ids_like(api, wanted)
     if not found:
-        raise UnknownTask(f"no task has an id that begins or ends with {text[:60]!r}; `ade tasks` lists what is kept")
+        raise UnknownTask(
+            f"no task has an id that begins or ends with {text[:60]!r}; `ade tasks` lists the stored tasks"
+        )
     if len(found) > 1:
         shown = ", ".join(found[:_MOST_SHOWN]) + (" and more" if len(found) > _MOST_SHOWN else "")
-        raise AmbiguousId(f"{text!r} may be any of {shown}; give more of the id")
+        raise AmbiguousId(f"{text!r} matches {shown}; give more of the id")
     return found[0]
 
 

@@ -37,7 +37,7 @@ def confirm(session: "Session", question: str, *, yes: bool) -> None:
     if yes:
         return
     if not session.is_interactive:
-        raise click.UsageError(f"{question} Add --yes to go on.")
+        raise click.UsageError(f"{question} Add --yes to continue.")
     ask(question)
 
 
@@ -53,7 +53,7 @@ def ask_password(session: "Session", account: str, *, from_stdin: bool) -> str:
         return read_line()
     if not session.is_interactive:
         raise ReauthenticationNeeded(
-            f"this takes the password of {account}, and there is nobody to ask; give it on stdin with --password-stdin"
+            f"this takes the password of {account}, and there is no terminal; pass it on stdin with --password-stdin"
         )
     with interruptible():
         return getpass.getpass(f"Password of {account}: ", stream=sys.stderr)
@@ -64,12 +64,12 @@ def read_password(session: "Session", account: str, *, from_stdin: bool) -> str:
     if from_stdin:
         return read_line()
     if not session.is_interactive:
-        raise click.UsageError("There is nobody to ask for the password. Give it on stdin with --password-stdin.")
+        raise click.UsageError("There is no terminal to ask for the password. Pass it on stdin with --password-stdin.")
     with interruptible():
         password = getpass.getpass(f"Password for {account}: ", stream=sys.stderr)
-        repeated = getpass.getpass("The same once more: ", stream=sys.stderr)
+        repeated = getpass.getpass("Repeat the password: ", stream=sys.stderr)
     if repeated != password:
-        raise click.UsageError("The two passwords are not the same. Nothing was changed.")
+        raise click.UsageError("The two passwords differ. Nothing was changed.")
     return password
 
 

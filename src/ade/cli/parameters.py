@@ -45,7 +45,7 @@ def moment_ms(text: str, *, now: int) -> int:
         return max(round(datetime.fromisoformat(text.strip()[:_LONGEST]).timestamp() * 1000), 0)
     except (ValueError, OverflowError, OSError):
         raise InvalidFilter(
-            f"{text[:60]!r} is no time: write how long ago (30m, 2h, 7d) or a date (2026-01-31, 2026-01-31T12:00)"
+            f"{text[:60]!r} is not a time: write how long ago (30m, 2h, 7d) or a date (2026-01-31, 2026-01-31T12:00)"
         ) from None
 
 

@@ -32,45 +32,43 @@ class CommandEntry(NamedTuple):
 SECTIONS: dict[str, dict[str, CommandEntry]] = {
     "Run": {
         "up": CommandEntry("ade.cli.serve:up", "Start everything an app needs in one process: worker, sweeps, HTTP."),
-        "serve": CommandEntry("ade.cli.serve:serve", "Answer over HTTP, without running the tasks of an app."),
-        "worker": CommandEntry("ade.cli.serve:worker", "Run the tasks of an app until told to stop."),
+        "serve": CommandEntry("ade.cli.serve:serve", "Serve the HTTP API without running the tasks of an app."),
+        "worker": CommandEntry("ade.cli.serve:worker", "Run the tasks of an app until stopped."),
         "sweep": CommandEntry(
-            "ade.worker.commands.maintenance:sweep", "Do the duties on a timer without running any task."
+            "ade.worker.commands.maintenance:sweep", "Run the maintenance jobs without running any task."
         ),
     },
     "Tasks": {
-        "run": CommandEntry("ade.agents.commands.run:run", "Let an agent work on a prompt, and watch it."),
+        "run": CommandEntry("ade.agents.commands.run:run", "Run an agent on a prompt, and watch it."),
         "enqueue": CommandEntry("ade.tasks.commands.enqueue:enqueue", "Enqueue a task, or all tasks of a file."),
         "draft": CommandEntry(
-            "ade.approvals.commands.drafts:draft", "Write a task that people approve before it runs."
+            "ade.approvals.commands.drafts:draft", "Create a task that must be approved before it runs."
         ),
-        "submit": CommandEntry("ade.approvals.commands.drafts:submit", "Put a draft before people."),
+        "submit": CommandEntry("ade.approvals.commands.drafts:submit", "Submit a draft for approval."),
         "tasks": CommandEntry("ade.tasks.commands.tasks:tasks", "List tasks, newest first."),
-        "show": CommandEntry(
-            "ade.tasks.commands.tasks:show", "Show all about one task: record, attempts, timeline, outcome."
-        ),
+        "show": CommandEntry("ade.tasks.commands.tasks:show", "Show one task: record, attempts, timeline, outcome."),
         "logs": CommandEntry("ade.tasks.commands.lifecycle:logs", "Print the lines a task has written."),
         "wait": CommandEntry("ade.tasks.commands.wait:wait", "Wait until tasks are final and print their results."),
-        "explain": CommandEntry("ade.tasks.commands.tasks:explain", "Say why a task is not running."),
+        "explain": CommandEntry("ade.tasks.commands.tasks:explain", "Explain why a task is not running."),
         "cancel": CommandEntry("ade.tasks.commands.lifecycle:cancel", "Stop tasks, by id or by filter."),
         "retry": CommandEntry("ade.tasks.commands.dead_letters:retry", "Run failed tasks again with fresh attempts."),
         "dlq": CommandEntry(
-            "ade.tasks.commands.dead_letters:dlq", "Dead letters: failed tasks nobody has dealt with yet."
+            "ade.tasks.commands.dead_letters:dlq", "Dead letters: failed tasks that were not handled yet."
         ),
     },
     "Operate": {
         "queues": CommandEntry("ade.tasks.commands.queues:queues", "List, pause, resume and limit queues."),
         "schedules": CommandEntry(
-            "ade.tasks.commands.schedules:schedules", "Tasks that come again and again by a cron line."
+            "ade.tasks.commands.schedules:schedules", "Tasks that are enqueued on a cron schedule."
         ),
         "locks": CommandEntry("ade.locks.commands:locks", "Who holds and waits for shared resources."),
-        "agents": CommandEntry("ade.agents.commands.agents:agents", "Agents, and how much each may do at once."),
+        "agents": CommandEntry("ade.agents.commands.agents:agents", "Agents and their capacity."),
         "subagents": CommandEntry(
-            "ade.agents.commands.agents:subagents", "Agents at work: for whom, how far, at what cost."
+            "ade.agents.commands.agents:subagents", "Agent runs: their parent tasks, progress, and cost."
         ),
-        "webhooks": CommandEntry("ade.webhooks.commands:webhooks", "Other programs that are told what happens."),
-        "hook": CommandEntry("ade.agents.commands.hook:hook", "For hooks of agents: whether a tool may be used."),
-        "inbox": CommandEntry("ade.agents.commands.inbox:inbox", "What conversations have still to be told."),
+        "webhooks": CommandEntry("ade.webhooks.commands:webhooks", "Webhooks: send events to other programs."),
+        "hook": CommandEntry("ade.agents.commands.hook:hook", "For hooks of agents: check whether a tool is allowed."),
+        "inbox": CommandEntry("ade.agents.commands.inbox:inbox", "Inboxes of conversations."),
         "workers": CommandEntry("ade.worker.commands.workers:workers", "List workers and how they are doing."),
         "events": CommandEntry("ade.events.commands:events", "Read the event log."),
         "stats": CommandEntry("ade.tasks.commands.queues:stats", "Show depths, ages, throughput and workers once."),
@@ -78,12 +76,12 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
     },
     "People": {
         "approvals": CommandEntry(
-            "ade.approvals.commands.approvals:approvals", "What waits for people: look, approve, reject, start."
+            "ade.approvals.commands.approvals:approvals", "Tasks that wait for approval: show, approve, reject, start."
         ),
-        "users": CommandEntry("ade.accounts.commands:users", "Accounts of people and programs, and what they may do."),
+        "users": CommandEntry("ade.accounts.commands:users", "Accounts of people and programs, and their permissions."),
         "tokens": CommandEntry("ade.accounts.commands:tokens", "Access tokens of accounts."),
-        "whoami": CommandEntry("ade.accounts.commands:whoami", "The account that you act for, and what it may do."),
-        "delegations": CommandEntry("ade.approvals.commands.approvals:delegations", "Who answers reviews for whom."),
+        "whoami": CommandEntry("ade.accounts.commands:whoami", "The account that you act as, and its permissions."),
+        "delegations": CommandEntry("ade.approvals.commands.approvals:delegations", "Delegations of reviews."),
         "policies": CommandEntry(
             "ade.approvals.commands.policies:policies", "The rulebook: guard rules, and who must approve what."
         ),
@@ -91,7 +89,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
     "Look after": {
         "doctor": CommandEntry("ade.cli.doctor:doctor", "Check settings, store, workers and every invariant."),
         "config": CommandEntry("ade.cli.config:config", "Show the settings in force and where they come from."),
-        "features": CommandEntry("ade.cli.config:features", "Switch features on and off while all goes on."),
+        "features": CommandEntry("ade.cli.config:features", "Switch features on and off at run time."),
         "backup": CommandEntry(
             "ade.worker.commands.maintenance:backup", "Copy the store to a new file while it is in use."
         ),
@@ -144,7 +142,7 @@ def _no_such_command(name: str) -> str:
 def ade() -> None:
     """ADE: a durable work queue for AI agents.
 
-    `ade up --app ade.demo:ade` starts a demo; `ade enqueue --help` tells how to give it work.
+    `ade up --app ade.demo:ade` starts a demo; `ade enqueue --help` shows how to enqueue work.
     """
 
 
@@ -168,7 +166,7 @@ def _check_words(arguments: Sequence[str]) -> None:
         try:
             word.encode()
         except UnicodeEncodeError:
-            raise click.UsageError(f"{word[:60]!r} is no valid UTF-8 text.") from None
+            raise click.UsageError(f"{word[:60]!r} is not valid UTF-8.") from None
 
 
 def _invoke(arguments: list[str]) -> int:
@@ -194,7 +192,7 @@ _HOW = {
 @command("completion")
 @click.argument("shell", type=click.Choice(_SHELLS), required=False)
 def completion(session: "Session", shell: str | None) -> None:
-    """Print the completion script for a shell; without an argument that of the shell you use.
+    """Print the completion script for a shell; by default for the shell you use.
 
     \b
       eval "$(ade completion bash)"                               in ~/.bashrc

@@ -55,7 +55,7 @@ def serve_server(session: "Session", server: ServerTarget) -> ExitCode:
     from ade.composition.remote_worker import work_over_http
 
     if session.settings.agents.types:
-        raise NeedsStore("agents run in workers on the store itself, not behind HTTP; do without --agents, or --url")
+        raise NeedsStore("agents run in workers on the store itself, not behind HTTP; omit --agents, or omit --url")
     app = _app_alone(session)
 
     async def work(signals: StopSignals) -> Handover:
@@ -112,7 +112,7 @@ def _app_alone(session: "Session") -> Ade:
     app = session.app
     if app.registry.names():
         return app
-    raise BadApp(f"app {session.app_spec!r} has no tasks; is the module imported that defines them?")
+    raise BadApp(f"app {session.app_spec!r} has no tasks; is the module that defines them imported?")
 
 
 def _print_handover(session: "Session", handover: Handover) -> None:
@@ -121,10 +121,10 @@ def _print_handover(session: "Session", handover: Handover) -> None:
         out.record({"stopped": True, "handed_back": handover.handed_back, "left_behind": handover.left_behind})
         return
     if handover.handed_back:
-        out.note(f"Handed back {len(handover.handed_back)} unfinished tasks: {', '.join(handover.handed_back)}")
+        out.note(f"Released {len(handover.handed_back)} unfinished tasks: {', '.join(handover.handed_back)}")
     if handover.left_behind:
         out.note(
-            f"The store could not be told about {len(handover.left_behind)} tasks; others take them over when their"
+            f"{len(handover.left_behind)} tasks could not be released; other workers take them over when their"
             f" leases run out: {', '.join(handover.left_behind)}"
         )
 
@@ -155,8 +155,8 @@ def _as_arguments(session: "Session") -> list[str]:
 def http_options(function: Any) -> Any:
     """Add the options for the listen address. Each sets the setting with its name."""
     for option in (
-        click.option("--port", type=int, help="The port to listen on; 0 is any that is free. 8411 is usual."),
-        click.option("--host", help="The address to listen on; 127.0.0.1 is reached from this machine alone."),
+        click.option("--port", type=int, help="The port to listen on; 0 for any free port. Default: 8411."),
+        click.option("--host", help="The address to listen on; 127.0.0.1 is reachable from this machine only."),
     ):
         function = option(function)
     return function
@@ -174,10 +174,10 @@ def store_http_options(session: "Session", given: dict[str, Any]) -> None:
 @command("serve")
 @http_options
 def serve(session: "Session", /, **given: Any) -> int:
-    """Answer over HTTP until told to stop, and do the duties on a timer. Tasks are run by workers elsewhere.
+    """Serve the HTTP API until stopped, and run the maintenance jobs. Tasks are run by workers elsewhere.
 
-    The interface is at /api/v1, its description at /api/v1/openapi.json. Everybody shows who he is, by a token (`ade
-    tokens create`) or by signing in; the first start shows a link to sign in with, once.
+    The interface is at /api/v1, its description at /api/v1/openapi.json. Callers authenticate with a token (`ade tokens
+    create`) or by signing in; the first start prints a one-time login link.
     """
     store_http_options(session, given)
 
@@ -188,7 +188,7 @@ def serve(session: "Session", /, **given: Any) -> int:
             return
         session.out.note(f"ADE answers. Records are in {store}.")
         print_address(session, served)
-        session.out.note("Ctrl-C ends it.")
+        session.out.note("Ctrl-C stops it.")
 
     return serve_over_http(session, greet, has_tasks=False)
 
@@ -223,21 +223,21 @@ def print_address(session: "Session", served: "RunningServer") -> None:
 def worker_options(function: Any) -> Any:
     """Add the worker options. Each sets the setting with its name."""
     for option in (
-        click.option("--max-tasks", type=int, help="With --agent: tasks it may have at once in all its workers."),
+        click.option("--max-tasks", type=int, help="With --agent: maximum concurrent tasks across all its workers."),
         click.option(
             "--capability",
             "capabilities",
             multiple=True,
             metavar="WORD",
-            help="It can do this: tasks may need it; may be repeated, or use commas.",
+            help="A capability that tasks can require; repeatable, or comma-separated.",
         ),
         click.option("--agents", metavar="TYPE,...", help="Agent types to run; * is all whose program is installed."),
         click.option("--agent", metavar="ID", help="Work for this agent, within its capacity."),
-        click.option("--cpu-processes", type=int, help="CPU-bound functions at once; 0 is one per core."),
-        click.option("--threads", type=int, help="Plain functions at once."),
-        click.option("--grace", type=DURATION, help="How long a stopping worker waits for what is running."),
-        click.option("--concurrency", type=int, help="Tasks that one process runs at once."),
-        click.option("--queues", metavar="QUEUE,...", help="Only these queues; all otherwise."),
+        click.option("--cpu-processes", type=int, help="Concurrent CPU-bound functions; 0 for one per core."),
+        click.option("--threads", type=int, help="Concurrent plain functions."),
+        click.option("--grace", type=DURATION, help="How long a stopping worker waits for running tasks."),
+        click.option("--concurrency", type=int, help="Concurrent tasks per process."),
+        click.option("--queues", metavar="QUEUE,...", help="Only these queues; all by default."),
     ):
         function = option(function)
     return function
@@ -253,12 +253,12 @@ def store_worker_options(session: "Session", given: dict[str, Any]) -> None:
 
 @command("worker")
 @worker_options
-@click.option("--processes", type=int, help="Worker processes to start; one that dies is started again.")
+@click.option("--processes", type=int, help="Worker processes to start; a process that dies is restarted.")
 def worker(session: "Session", /, **given: Any) -> int:
-    """Run the tasks of an app until told to stop.
+    """Run the tasks of an app until stopped.
 
-    SIGTERM or Ctrl-C lets it finish what is running, for the time of grace, and hand back the rest; a second one makes
-    it hurry. What it does is logged to stderr. With --url or --profile it works for that server and needs no store.
+    SIGTERM or Ctrl-C lets it finish running tasks within the grace period, and release the rest; a second one
+    ends the grace period. The log goes to stderr. With --url or --profile it works for that server and needs no store.
     """
     store_worker_options(session, given)
     if session.settings.worker.processes > 1:
@@ -270,10 +270,10 @@ def worker(session: "Session", /, **given: Any) -> int:
 @worker_options
 @http_options
 def up(session: "Session", /, **given: Any) -> int:
-    """Start everything an app needs in one process: a worker, the duties on a timer, and the HTTP interface.
+    """Start everything an app needs in one process: a worker, the maintenance jobs, and the HTTP API.
 
-    Ctrl-C or SIGTERM ends it cleanly. With the demo app (`--app ade.demo:ade`) a new store gets a few tasks to begin
-    with. The first start shows a link to sign in with, once.
+    Ctrl-C or SIGTERM ends it cleanly. With the demo app (`--app ade.demo:ade`) a new store gets a few tasks to start
+    with. The first start prints a one-time login link.
     """
     store_http_options(session, given)
     store_worker_options(session, given)
@@ -302,7 +302,7 @@ def _say_hello(session: "Session", app: Ade, seeded: int, served: "RunningServer
         session.out.record({"up": True, **facts, "concurrency": settings.worker.concurrency, **address_view(served)})
         return
     out = session.out
-    out.note(f"ADE is up. Records are in {store}; everything accepted is kept there.")
+    out.note(f"ADE is up. Records are in {store}; everything accepted is stored there.")
     out.note(f"  tasks      {', '.join(names)}")
     if app.schedules:
         schedules = ", ".join(f"{schedule.name} ({schedule.cron})" for schedule in app.schedules)
@@ -313,9 +313,9 @@ def _say_hello(session: "Session", app: Ade, seeded: int, served: "RunningServer
         out.note(f"  to begin   {seeded} demo tasks were enqueued, because the store was empty")
     elsewhere = "" if settings.store.url == Settings().store.url else f" --store {store}"
     out.note("In another terminal, in this folder:")
-    out.note(f"  ade enqueue {_easiest(app)}{elsewhere}   gives it work; --help tells how to pass arguments")
-    out.note(f"  ade tasks{elsewhere}   lists what there is, and `ade top{elsewhere}` watches it")
-    out.note("Ctrl-C ends it.")
+    out.note(f"  ade enqueue {_easiest(app)}{elsewhere}   enqueues a task; --help shows how to pass arguments")
+    out.note(f"  ade tasks{elsewhere}   lists tasks, and `ade top{elsewhere}` watches it")
+    out.note("Ctrl-C stops it.")
 
 
 def _easiest(app: Ade) -> str:

@@ -110,7 +110,7 @@ class Session:
         """The server to connect to; None for the local store. Raises SettingsError."""
         named = [f"--{name}" for name in ("url", "profile", "store") if getattr(self.options, name) is not None]
         if len(named) > 1:
-            raise click.UsageError(f"{' and '.join(named)} do not go together: name one place.")
+            raise click.UsageError(f"{' and '.join(named)} are mutually exclusive.")
         if self.is_here or named == ["--store"]:
             return None  # a named store takes precedence over the server of the settings
         client = self.settings.client
@@ -170,7 +170,7 @@ class Session:
         """Reject --as with a server, which identifies the caller by the token. Raises NeedsStore."""
         if self.options.acting_as is not None:
             raise NeedsStore(
-                f"--as is for a store of this machine; {without_password(server.url)} knows by the token who you are"
+                f"--as is for a local store; with {without_password(server.url)}, the token decides who you are"
             )
 
     def _asked(self) -> RequestContext:

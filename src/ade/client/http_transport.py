@@ -57,7 +57,7 @@ def token_of(given: str | None, environment: Mapping[str, str] = os.environ) -> 
     token = given if given is not None else environment.get(VARIABLE) or None
     if token is not None and not _TOKEN.fullmatch(token):
         where = "the token" if given is not None else VARIABLE
-        raise NotAuthenticated(f"{where} is none: a token has no spaces and no other signs than ASCII has")
+        raise NotAuthenticated(f"{where} is not a token: a token is ASCII without spaces")
     return token
 
 
@@ -66,8 +66,8 @@ def check_plain(origin: HttpOrigin, token: str | None, *, allow_plain: bool) -> 
     if token is None or origin.scheme == "https" or allow_plain or is_loopback(origin.host):
         return
     raise InvalidUrl(
-        f"the token would go to http://{origin.authority} for all to read on the way; use https://, or a tunnel to"
-        " this machine; where you trust the network, say allow_plain=True, or client.allow_plain in the settings"
+        f"the token would go to http://{origin.authority} unencrypted; use https://, or a tunnel to this machine;"
+        " if you trust the network, set allow_plain=True, or client.allow_plain in the settings"
     )
 
 

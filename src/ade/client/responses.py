@@ -39,7 +39,7 @@ def read_answer(kind: Any, response: ClientResponse) -> Any:
     if kind is RawContent:
         return content_of(response, response.body)
     if response.status == _NO_CONTENT:
-        raise ServerProblem("the server answered nothing where a record was expected; it may be of another version")
+        raise ServerProblem("the server sent an empty response instead of a record; its version may differ")
     if get_origin(kind) is VersionedRecord:
         [record] = get_args(kind)
         return VersionedRecord(read_record(record, response.body), _version(response))
@@ -51,7 +51,7 @@ def read_record(kind: Any, body: bytes | str) -> Any:
     try:
         return plan_of(kind).back(_decoder(kind).decode(body))
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise ServerProblem(f"the server's answer cannot be read; it may be of another version ({error})") from None
+        raise ServerProblem(f"the server's response cannot be read; its version may differ ({error})") from None
 
 
 def content_of(response: ClientResponse | StreamedResponse, body: bytes | AsyncIterator[bytes]) -> RawContent:
@@ -78,7 +78,7 @@ def problem_of(response: ClientResponse | StreamedResponse, body: bytes) -> Prob
     """Return the problem in an error response. A redirect is a problem too."""
     if response.status < _FIRST_REFUSAL:
         detail = f"the server answers with {response.status} and points to {response.header('location')!s:.200}"
-        return Problem(code=ServerProblem.code, status=response.status, title="", detail=f"{detail}; ask there")
+        return Problem(code=ServerProblem.code, status=response.status, title="", detail=f"{detail}; use that address")
     named = ("retry-after", "www-authenticate")
     headers = {name: value for name in named if (value := response.header(name)) is not None}
     return read_problem(response.status, body, headers)
@@ -87,7 +87,7 @@ def problem_of(response: ClientResponse | StreamedResponse, body: bytes) -> Prob
 def _version(response: ClientResponse) -> int:
     match = _VERSION.fullmatch(response.header("etag") or "")
     if match is None:
-        raise ServerProblem("the server's answer has no ETag, so that its version is not known")
+        raise ServerProblem("the server's response has no ETag, so its version is unknown")
     return int(match[1])
 
 
@@ -242,7 +242,9 @@ class TaskWait:
                 while not task.is_final:
                     task = await self._after_a_while()
         except TimeoutError:
-            raise WaitTimeout(f"task {self._task_id} was {task.status} after {timeout:g} seconds; it goes on") from None
+            raise WaitTimeout(
+                f"task {self._task_id} was {task.status} after {timeout:g} seconds; it continues"
+            ) from None
         return task
 
     async def _after_a_while(self) -> "Task":

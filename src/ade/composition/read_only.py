@@ -49,4 +49,4 @@ async def _keep(tasks: Sequence[Task]) -> list[Task]:
 
 
 def _refuse() -> NoReturn:
-    raise StoreReadOnly("this store was opened to be looked at; open it in full to change it or to wait")
+    raise StoreReadOnly("this store was opened read-only; open it for writing to change it or to wait")

@@ -54,7 +54,7 @@ def _options(settings: Settings) -> WorkerOptions:
     """Return the worker options. Raises SettingsError for settings that need direct access to the store."""
     if settings.agents.types:
         raise SettingsError(
-            "agents run in workers on the store itself, not behind HTTP; do without agents.types, or without a server",
+            "agents run in workers on the store itself, not behind HTTP; omit agents.types, or use a store",
             names=("agents.types",),
         )
     if settings.worker.max_tasks is not None:

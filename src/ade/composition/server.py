@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _COLLECT = (20_000, 20, 100)  # garbage collection thresholds of the three generations
-_STOPS = "the server is about to stop; connect again"
+_STOPS = "the server is stopping; reconnect"
 
 
 class RunningServer(NamedTuple):

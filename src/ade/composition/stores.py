@@ -44,7 +44,7 @@ def _audit_file(url: str, audit_url: str | None) -> Path | None:
     if audit_url is not None:
         if not audit_url.startswith("sqlite:"):  # the message omits the URL: it might contain a password
             raise InvalidUrl(
-                "events.audit_url is not known: use sqlite:///path/to/file.db or postgresql://host/database"
+                "events.audit_url is not supported: use sqlite:///path/to/file.db or postgresql://host/database"
             )
         return _file_of(audit_url)
     if url != "memory://" and not url.startswith("sqlite:"):
@@ -95,7 +95,7 @@ async def open_stores(
 
         return await open_sqlite(url, settings.store, clock, limits=settings.limits)
     raise InvalidUrl(
-        f"store URL {without_password(url)!r} is not known: use sqlite:///path/to/file.db, memory://, redis://host:port,"
+        f"store URL {without_password(url)!r} is not supported: use sqlite:///path/to/file.db, memory://, redis://host:port,"
         " rediss://, redis+sentinel:// or redis+cluster://"
     )
 

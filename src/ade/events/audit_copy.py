@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 CURSOR = "audit"
 _PAGE = 1_000
 _END = 100  # entries that a quick check reads
-_ANEW = "stop the workers, move what is left of it away as evidence, and begin a new one"
-_ANEW_ADVICE = "`ade audit begin` begins one"
+_ANEW = "stop the workers, move what is left of it away as evidence, and start a new one"
+_ANEW_ADVICE = "`ade audit begin` starts one"
 _event_in = msgspec.json.Decoder(Event).decode
 
 
@@ -88,12 +88,12 @@ async def begin(log: EventLog, copy: AuditCopy) -> AuditHead:
     head = await copy.head()
     if head.seq:
         raise AuditBroken(
-            f"the audit copy goes up to entry {head.seq}; a new one is begun only where there is none. Keep this one as"
-            " evidence and move it away"
+            f"the audit copy goes up to entry {head.seq}; a new one can only be started if there is none. Keep this"
+            " one as evidence and move it away"
         )
     reached = (await log.cursors()).get(CURSOR, 0)
     if reached and not await log.read(reached - 1, 1):
-        raise AuditBroken("the event log has nothing that a new chain could begin with; try again after some work")
+        raise AuditBroken("the event log is empty, so a new chain cannot start; try again when there are events")
     while events := await log.read(head.seq, _PAGE):
         head = await copy.append(events)
     await log.advance(CURSOR, head.seq)
@@ -190,7 +190,7 @@ async def _check_that_it_is_ours(log: EventLog, copy: AuditCopy, head: AuditHead
     if not entries or entries[0].seq != events[0].seq or not _is_same(events[0], entries[0].body):
         raise AuditBroken(
             f"the audit copy goes up to entry {head.seq}, but this store has copied nothing yet, and its event"
-            f" {events[0].seq} is not in there: it is the copy of another store. Give each store its own with"
+            f" {events[0].seq} is not in there: it is the copy of another store. Give each store its own by"
             " events.audit_url"
         )
 
@@ -199,7 +199,7 @@ def cut_off(seq: int, reached: int) -> AuditBroken:
     """Return the error for a truncated copy."""
     return AuditBroken(
         f"the audit copy ends at entry {seq}, but had reached {reached}: its end, or the whole copy, was removed,"
-        f" or lies on another machine. Restore it from a backup, or {_ANEW}",
+        f" or is on another machine. Restore it from a backup, or {_ANEW}",
         advice=_ANEW_ADVICE,
     )
 

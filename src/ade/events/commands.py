@@ -28,14 +28,14 @@ _LONGEST_S = 3_600.0  # timeout while a server verifies a long chain
 
 @group("audit")
 def audit() -> None:
-    """Verify, export and begin the tamper-evident copy of the event log."""
+    """Verify, export, and start the tamper-evident copy of the event log."""
 
 
 @audit.command("verify")
 async def verify_chain(session: "Session") -> None:
-    """Walk the whole chain of hashes, and compute again that every run that needed an approval had it.
+    """Verify the whole hash chain, and that every run that needed an approval had it.
 
-    Exit code 1 and the first wrong entry if it does not hold.
+    If it is broken, the exit code is 1, and the first invalid entry is shown.
     """
     report = await (_verified_here(session) if session.server is None else _verified_there(session))
     if not report.holds:
@@ -43,11 +43,11 @@ async def verify_chain(session: "Session") -> None:
     if session.out.as_json:
         session.out.document(report)
         return
-    session.out.line(f"The chain holds: {_entries(report.entries)} up to seq {report.seq}, hash {report.hash}")
+    session.out.line(f"The chain is valid: {_entries(report.entries)} up to seq {report.seq}, hash {report.hash}")
     if report.approved_starts:
-        session.out.line(f"Approvals computed again: {report.approved_starts}, each with its digest and quorum")
+        session.out.line(f"Approvals verified: {report.approved_starts}, each with its digest and quorum")
     if report.unknown_starts:
-        session.out.line(f"Approvals that are older than this copy, and not computed again: {report.unknown_starts}")
+        session.out.line(f"Approvals that are older than this copy, and not verified: {report.unknown_starts}")
 
 
 async def _verified_here(session: "Session") -> AuditReport:
@@ -74,10 +74,10 @@ async def _verified_there(session: "Session") -> AuditReport:
 
 
 @audit.command("export")
-@click.option("--to", "file", type=click.File("wb"), default="-", help="Where to write; stdout otherwise.")
-@click.option("--after", type=PLACE, default=0, help="Only entries behind this seq.")
+@click.option("--to", "file", type=click.File("wb"), default="-", help="The file to write; stdout by default.")
+@click.option("--after", type=PLACE, default=0, help="Only entries after this seq.")
 async def export(session: "Session", file: IO[bytes], after: int) -> None:
-    """Write all entries as JSON lines, each with its hash, for keeping elsewhere."""
+    """Write all entries as JSON lines, each with its hash, to store them elsewhere."""
     async with session.api() as api:
         content = await api.export_audit(after=after)
         with progress(session, "Exporting") as bar:
@@ -90,19 +90,21 @@ async def export(session: "Session", file: IO[bytes], after: int) -> None:
 @audit.command("begin")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 async def restart_chain(session: "Session", yes: bool) -> None:
-    """Begin a new audit copy after the old one was lost, or moved away because an older backup was restored.
+    """Start a new audit copy after the old one was lost, or moved away because an older backup was restored.
 
-    It has what is still in the event log. Stop the workers first. Where there is a copy already, this is refused.
+    It contains what is still in the event log. Stop the workers first. Rejected if a copy exists.
     """
     async with session.stores() as stores:
-        confirm(session, "A new audit copy would begin; what was trimmed from the event log is not in it.", yes=yes)
+        confirm(
+            session, "This starts a new audit copy without the events that were trimmed from the event log.", yes=yes
+        )
         async with open_audit(session.settings.store.url, session.settings.events.audit_url) as copy:
             head = await begin(stores.events, copy)
             entries = await copy.count()
     if session.out.as_json:
         session.out.document({"entries": entries, "seq": head.seq, "hash": head.hash})
     else:
-        session.out.line(f"A new chain begins: {_entries(entries)} up to seq {head.seq}, hash {head.hash}")
+        session.out.line(f"A new chain was started: {_entries(entries)} up to seq {head.seq}, hash {head.hash}")
 
 
 def _entries(count: int) -> str:
@@ -115,18 +117,18 @@ _SHOWN_AT_FIRST = 20
 
 @group("events")
 def events() -> None:
-    """Read the event log: what happened, in the order of its seq."""
+    """Read the event log, ordered by seq."""
 
 
 @events.command("tail", reads=lambda follow, **_: not follow)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until Ctrl-C.")
-@click.option("--task", "task_id", metavar="ID", help="Only of this task, from its beginning.")
-@click.option("--after", type=PLACE, metavar="SEQ", help="Begin behind this seq; 0 is the beginning.")
-@click.option("--type", "types", multiple=True, help="Only this type, such as task.failed or task.*; may be repeated.")
+@click.option("-f", "--follow", is_flag=True, help="Follow new events until Ctrl-C.")
+@click.option("--task", "task_id", metavar="ID", help="Only events of this task, from its start.")
+@click.option("--after", type=PLACE, metavar="SEQ", help="Start after this seq; 0 for all events.")
+@click.option("--type", "types", multiple=True, help="Only this type, such as task.failed or task.*; repeatable.")
 async def tail(
     session: "Session", follow: bool, task_id: str | None, after: int | None, types: tuple[str, ...]
 ) -> None:
-    """Print the last events, or those behind a seq."""
+    """Print the newest events, or those after a seq."""
     async with session.api() as api:
         task_id = None if task_id is None else await find_id(api, task_id)
         begin = await _start(api, after, task_id)
@@ -140,7 +142,7 @@ async def tail(
             if isinstance(item, Event):
                 _print_event(session, item)
             else:
-                session.out.note(f"Events behind {item.after} and up to {item.until} may be missing: they are gone.")
+                session.out.note(f"Events after {item.after} and up to {item.until} may be missing: they were trimmed.")
 
 
 async def _start(api: "Client", after: int | None, task_id: str | None) -> int:

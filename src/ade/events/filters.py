@@ -50,7 +50,7 @@ def parse_filter(fields: Iterable[tuple[str, str]]) -> EventFilter:
             _CHECKS[field](each)
             found[field].add(each)
         if len(found[field]) > MOST_VALUES:
-            raise InvalidFilter(f"{field} has more than {MOST_VALUES} values; ask for fewer, or for a wider type")
+            raise InvalidFilter(f"{field} has more than {MOST_VALUES} values; use fewer, or a broader type")
     return EventFilter(
         types=frozenset() if "*" in found["type"] else frozenset(found["type"]),
         task_ids=frozenset(found["task"]),
@@ -114,13 +114,13 @@ def _check_type(value: str) -> None:
     is_type = value == "*" or (len(value) <= LONGEST_VALUE and _TYPE.fullmatch(value) is not None)
     if not is_type:
         raise InvalidFilter(
-            f"{value!r:.60} is no type of event: use one such as task.failed, all of a kind as task.*, or *"
+            f"{value!r:.60} is not an event type: use one such as task.failed, a prefix such as task.*, or *"
         )
 
 
 def _check_task(value: str) -> None:
     if not is_task_id(value):
-        raise InvalidFilter(f"{value!r:.60} is no id of a task: use the whole id, in small letters")
+        raise InvalidFilter(f"{value!r:.60} is not a task id: use the whole id, in lower case")
 
 
 def _check_inbox(value: str) -> None:
@@ -132,7 +132,7 @@ def _check_inbox(value: str) -> None:
 
 def _check_text(value: str) -> None:
     if not (1 <= len(value) <= LONGEST_VALUE and value.isprintable()):
-        raise InvalidFilter(f"a name has 1 to {LONGEST_VALUE} printable characters; this has not: {value!r:.60}")
+        raise InvalidFilter(f"a name has 1 to {LONGEST_VALUE} printable characters; got {value!r:.60}")
 
 
 _CHECKS: dict[str, Callable[[str], None]] = {

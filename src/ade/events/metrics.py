@@ -206,16 +206,16 @@ def check(since: int, until: int, step_s: int) -> tuple[int, int]:
     """Return the time range rounded to whole steps. Raises InvalidFilter."""
     step = step_s * 1000
     if step <= 0 or step % MINUTE_MS:
-        raise InvalidFilter("a step has whole minutes: 60 seconds or a multiple of them")
+        raise InvalidFilter("a step must be a whole number of minutes: 60 seconds or a multiple")
     if not 0 <= since < until:
-        raise InvalidFilter("a series ends after it begins; give `since` and `until` in that order")
+        raise InvalidFilter("a series must end after it starts: `since` must be before `until`")
     first, last = since - since % step, until + -until % step
     if last >= _LAST_MS:
-        raise InvalidFilter("a series ends before the year 9999 does, on a whole step; give an earlier `until`")
+        raise InvalidFilter("a series must end before the year 10000; use an earlier `until`")
     if (last - first) // step > MOST_POINTS:
-        raise InvalidFilter(f"a series has at most {MOST_POINTS} steps; take longer steps or a shorter time")
+        raise InvalidFilter(f"a series has at most {MOST_POINTS} steps; use longer steps or a shorter period")
     if step % HOUR_MS and (last - first) // MINUTE_MS > _MOST_MINUTES:
-        raise InvalidFilter("over more than 3 days a step has whole hours: 3600 seconds or a multiple of them")
+        raise InvalidFilter("over more than 3 days, a step must be a whole number of hours: 3600 seconds or a multiple")
     return first, last
 
 

@@ -124,7 +124,7 @@ def parse_seq(text: str, what: str) -> int:
     """Parse a log position, which contains only digits. Raises InvalidFilter, which names `what`."""
     seq = int(text) if _SEQ.fullmatch(text) else None
     if seq is None or seq > LARGEST_SEQ:
-        raise InvalidFilter(f"{what} must be the seq of an event, a whole number from 0 on; {text!r:.60} is none")
+        raise InvalidFilter(f"{what} must be the seq of an event, a whole number from 0; got {text!r:.60}")
     return seq
 
 

@@ -78,7 +78,7 @@ class LockLeases:
         finally:
             self._waiting.forget(waiter)
         if answer is None:
-            raise LockTimeout(f"{', '.join(request.resources)} is locked by somebody else")
+            raise LockTimeout(f"{', '.join(request.resources)} is locked by another owner")
         return answer
 
     async def _stand(self, waiter: LockWaiter, known: LockRequest, wait_ms: int, *, stays: bool) -> Standing:
@@ -91,7 +91,7 @@ class LockLeases:
             return None
         [answer] = await self.renew(known.namespace, [known.id])
         if answer is not None and answer.state is LockState.VICTIM:
-            raise DeadlockVictim(f"the wait for {', '.join(answer.resources)} was part of a ring", answer.seq)
+            raise DeadlockVictim(f"the wait for {', '.join(answer.resources)} was part of a deadlock", answer.seq)
         return answer
 
     async def _hears(self, waiter: LockWaiter, wait_ms: int, *, look_at_once: bool = False) -> bool:
@@ -145,9 +145,9 @@ class LockLeases:
             await self._leaving.leave(answer)
             [answer] = await self._store.renew(grant.namespace, [grant.id])
             if answer is None:
-                raise LockLost(f"the lock on {resource} ran out while it waited to be widened")
+                raise LockLost(f"the lock on {resource} expired while it waited for its upgrade")
         if answer is None or answer.mode_of(resource) is not LockMode.EXCLUSIVE:
-            raise LockTimeout(f"others read {resource} too")
+            raise LockTimeout(f"others share the lock on {resource}")
         return answer
 
 
@@ -315,7 +315,7 @@ async def renew_locks(services: Services, request: RequestContext, body: RenewLo
     gave_way = [one.id for one in known.values() if one.state is LockState.VICTIM]
     renewed = [await view_request(services.stores, one) for one in known.values() if one.id not in gave_way]
     if not renewed and gave_way:
-        raise DeadlockVictim(f"the wait under {gave_way[0]!r} was part of a ring")
+        raise DeadlockVictim(f"the wait under {gave_way[0]!r} was part of a deadlock")
     if not renewed:
         raise _lost(body.ids[0])
     kept = {one.id for one in renewed}
@@ -369,7 +369,7 @@ async def _held(services: Services, request: RequestContext, body: OneLock) -> L
 
 def _lost(request_id: str) -> LockLost:
     return LockLost(
-        f"you have no lock and no place in line under {request_id[:120]!r}: it ran out, was taken away, or never was"
+        f"you have no lock and no place in line under {request_id[:120]!r}: it expired, was revoked, or never existed"
     )
 
 

@@ -201,13 +201,15 @@ class LockWaiters:
                 continue
             resources = ", ".join(waiter.request.resources)
             if answer is not None and answer.state is LockState.VICTIM:
-                waiter.answer.set_exception(DeadlockVictim(f"the wait for {resources} was part of a ring", answer.seq))
+                waiter.answer.set_exception(
+                    DeadlockVictim(f"the wait for {resources} was part of a deadlock", answer.seq)
+                )
             elif answer is not None:
                 waiter.answer.set_result(answer)
             elif waiter.request.upgrades is not None:  # upgraded, or its shared lock is gone: the caller checks
                 waiter.answer.set_result(waiter.request)
             else:
-                waiter.answer.set_exception(LockTimeout(f"{resources} was locked by others for too long"))
+                waiter.answer.set_exception(LockTimeout(f"{resources} was locked by others the whole time"))
 
     async def _find_rings(self, now: float) -> None:
         """Detect deadlocks in namespaces where a request has waited long. A cycle must be seen twice."""
@@ -307,7 +309,7 @@ class StoreLockClient:
         since = self._loop.time()
         [renewed] = await self.leaving.or_leave(grant, self.store.renew(grant.namespace, [grant.id]))
         if renewed is None:
-            raise LockLost(f"{', '.join(grant.resources)} was granted, but ran out before anybody noticed")
+            raise LockLost(f"{', '.join(grant.resources)} was granted, but expired before it was used")
         return renewed, since
 
     async def grant(self, request: LockRequest) -> LockRequest | None:
@@ -371,7 +373,7 @@ class StoreLockClient:
                 grant.namespace, grant.id, resource, upgrade_id=upgrade_id, wait_ms=wait_ms
             )
             if answer is None:
-                raise LockTimeout(f"others read {resource} too")
+                raise LockTimeout(f"others share the lock on {resource}")
             if answer.id == grant.id:
                 return answer, asked_at
             await self.leaving.or_leave(waiter.request, self.waiting.wait(waiter))
@@ -445,4 +447,4 @@ class _Leases:
 
 
 def _is_taken(request: LockRequest) -> LockTimeout:
-    return LockTimeout(f"{', '.join(request.resources)} is locked by somebody else")
+    return LockTimeout(f"{', '.join(request.resources)} is locked by another owner")

@@ -109,7 +109,7 @@ def locks() -> None:
 
 @locks.command("list", reads=True)
 @click.option("--namespace", help="Only this namespace.")
-@click.option("--owner", help="Only what this agent or program holds or waits for.")
+@click.option("--owner", help="Only what this owner holds or waits for.")
 @click.option("--type", "kind", help="Only resources of this type: the part of the name before the colon.")
 async def list_locks(session: "Session", namespace: str | None, owner: str | None, kind: str | None) -> None:
     """List the resources that are locked, who holds them and how many wait."""
@@ -158,7 +158,7 @@ async def show(session: "Session", resource: str, namespace: str) -> None:
         session.out.document(seen[0] if seen else free)
         return
     if not seen:
-        session.out.note(f"Nobody holds {resource} or waits for it.")
+        session.out.note(f"No one holds {resource} or waits for it.")
         return
     [lock], now = seen, now_ms()
     rows = [_standing_row("holds", one, now) for one in lock.holders]
@@ -182,19 +182,21 @@ def _standing_row(place: str, one: LockStanding, now: int) -> Row:
 
 
 @locks.command("acquire", context_settings={"allow_interspersed_args": False})
-@click.option("--read", "shared", multiple=True, metavar="RESOURCE", help="Share this one with other readers.")
-@click.option("--write", "exclusive", multiple=True, metavar="RESOURCE", help="Have this one alone.")
-@click.option("--owner", help="Who asks; otherwise this machine and process.")
+@click.option("--read", "shared", multiple=True, metavar="RESOURCE", help="Acquire a shared lock on this resource.")
+@click.option(
+    "--write", "exclusive", multiple=True, metavar="RESOURCE", help="Acquire an exclusive lock on this resource."
+)
+@click.option("--owner", help="The owner; by default this machine and process.")
 @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Their namespace.")
-@click.option("--priority", type=int, default=5, show_default=True, help="0 goes first, 9 last.")
-@click.option("--ttl", type=DURATION, help="The lease, renewed meanwhile; otherwise `lock.default_ttl_s`.")
-@click.option("--wait", type=DURATION, help="How long to wait at most; otherwise for ever.")
-@click.option("--purpose", help="What for; others see it.")
+@click.option("--priority", type=int, default=5, show_default=True, help="0 is first, 9 last.")
+@click.option("--ttl", type=DURATION, help="The lease, renewed while held; `lock.default_ttl_s` by default.")
+@click.option("--wait", type=DURATION, help="Maximum time to wait; forever by default.")
+@click.option("--purpose", help="The purpose, visible to others.")
 @click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")
 async def acquire(
     session: "Session", /, command: tuple[str, ...], shared: tuple[str, ...], exclusive: tuple[str, ...], **options: Any
 ) -> int:
-    """Run a command while holding locks, all or none; it is ended when they are lost.
+    """Run a command while holding locks, all or none; it is stopped if they are lost.
 
     The command finds the fencing token in ADE_LOCK_TOKEN, and those of several resources as JSON in ADE_LOCK_TOKENS.
     The exit code is that of the command.
@@ -215,11 +217,11 @@ async def acquire(
 
 @locks.command("release")
 @click.argument("request_id", metavar="REQUEST")
-@click.option("--force", is_flag=True, required=True, help="Needed: whoever holds it is not asked.")
-@click.option("--reason", required=True, help="Why; kept in the event log.")
+@click.option("--force", is_flag=True, required=True, help="Required: the holder is not asked.")
+@click.option("--reason", required=True, help="The reason; stored in the event log.")
 @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Its namespace.")
 async def release(session: "Session", request_id: str, force: bool, reason: str, namespace: str) -> None:
-    """Take a lock, or a place in line, away. The holder learns of it at its next heartbeat; its token is outdated."""
+    """Release a lock, or a place in the wait queue, by force. The holder notices at its next heartbeat."""
     async with session.api() as api:
         taken = await api.force_release_lock(id=request_id, namespace=namespace, reason=reason)
     if session.out.as_json:
@@ -230,9 +232,9 @@ async def release(session: "Session", request_id: str, force: bool, reason: str,
 
 @locks.command("graph", reads=True)
 @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Its namespace.")
-@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw it into this file.")
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw it as SVG into this file.")
 async def graph(session: "Session", namespace: str, svg: Path | None) -> None:
-    """Show who waits for whom, and rings among them; as text, or as a picture."""
+    """Show who waits for whom, and deadlocks among them; as text or as a picture."""
     async with session.api() as api:
         seen = await api.get_lock_graph(namespace=namespace)
     if svg is not None:
@@ -291,7 +293,7 @@ async def _start(command: Sequence[str], environment: Mapping[str, str]) -> "asy
             preexec_fn=_end_with_parent,
         )
     except FileNotFoundError:
-        raise click.UsageError(f"there is no program {command[0]!r}; write the command behind `--`.") from None
+        raise click.UsageError(f"there is no program {command[0]!r}; write the command after `--`.") from None
     except OSError as error:
         raise click.UsageError(f"{command[0]!r} cannot be started: {error.strerror}.") from None
 

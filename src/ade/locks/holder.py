@@ -80,7 +80,7 @@ class HeldLock:
         """Raise LockLost unless the lock is certainly held now, by the local clock."""
         if self.is_lost:
             raise LockLost(
-                f"the lock on {', '.join(self.grant.resources)} is not held any more:"
+                f"the lock on {', '.join(self.grant.resources)} is no longer held:"
                 f" {self._why_lost or 'it was not renewed in time'}"
             )
 
@@ -145,7 +145,7 @@ class HeldLock:
 
 _IN_ONE_LEASE = 3  # renewals
 _RETRY_S = 0.3
-_GONE = "it ran out or was taken away"
+_GONE = "it expired or was taken away"
 log = Log("ade.locks")
 
 
@@ -243,10 +243,10 @@ class LockHolder(Generic[ClientT]):
         held.check()
         grant, since = await self.client.upgrade(held.grant, resource, upgrade_id=upgrade_id, wait_ms=wait_ms)
         if grant is None:
-            held.lose("it ran out while it waited to be widened")
+            held.lose("it expired while it waited for its upgrade")
         held.check()
         if grant is None or grant.mode_of(resource) is held.mode(resource):
-            raise LockTimeout(f"others read {resource} too")
+            raise LockTimeout(f"others share the lock on {resource}")
         held.extend(grant, since)
 
     async def downgrade(self: "LockHolder[StoreLockClient]", held: HeldLock, resource: str) -> None:
@@ -422,5 +422,7 @@ class Fence:
         with self._lock:
             newest = self.seen.get(resource, 0)
             if token < newest:
-                raise StaleToken(f"token {token} for {resource} is older than {newest}; the lock went to somebody else")
+                raise StaleToken(
+                    f"token {token} for {resource} is older than {newest}; the lock is held by another owner now"
+                )
             self.seen[resource] = token

@@ -114,7 +114,7 @@ class HttpLockClient:
             while standing.state is not LockState.GRANTED:
                 if until is not None and self._loop.time() >= until:
                     await self._leaving.leave(sent)
-                    raise LockTimeout(f"{', '.join(request.resources)} is locked by somebody else")
+                    raise LockTimeout(f"{', '.join(request.resources)} is locked by another owner")
                 asked_at = self._loop.time()
                 standing = await persist(lambda: self._renew_one(sent, self._turn(until)), was_reached=True)
             if self._loop.time() - asked_at > standing.ttl_ms / 1000 / _FRESH:  # granted some time ago, in that poll

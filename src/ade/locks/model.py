@@ -243,7 +243,7 @@ def rate_after(crowd: LockLoad, limits: LockLimits, owner: str, steady_ms: int) 
 def asks_too_often(owner: str, retry_after_ms: int) -> LockRateLimited:
     """Create the error for an owner that exceeds its request rate."""
     return LockRateLimited(
-        f"{owner} asks for locks more often than it may; try again after {retry_after_ms} ms",
+        f"{owner} has exceeded its rate limit for locks; try again after {retry_after_ms} ms",
         retry_after_ms=retry_after_ms,
     )
 

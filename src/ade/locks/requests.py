@@ -93,7 +93,7 @@ def wait_ms_of(seconds: float | None) -> int | None:
     if seconds is None:
         return None
     if not _is_span(seconds):
-        raise InvalidLock(f"wait is the number of seconds to wait, or None for ever; not {seconds!r:.120}")
+        raise InvalidLock(f"wait is the number of seconds to wait, or None for no limit; not {seconds!r:.120}")
     return round(seconds * 1000)
 
 

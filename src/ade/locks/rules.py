@@ -116,7 +116,7 @@ class LockTable:
         self.tell(event, request, **more)
         if request.is_granted:
             for waiter in self._upgrades_of(request):
-                self.remove(waiter, EXPIRED, reason="the share it wanted to widen is gone")
+                self.remove(waiter, EXPIRED, reason="the shared lock to upgrade is gone")
 
     def free(self, resources: Iterable[str]) -> None:
         """Mark resources of which a request now needs less than before."""
@@ -364,14 +364,14 @@ def upgrade(
     grant = _alive(book, grant_id)
     mode = None if grant is None else grant.mode_of(resource)
     if grant is None or not grant.is_granted or mode is None:
-        raise LockLost(f"the lock on {resource} is not held any more")
+        raise LockLost(f"the lock on {resource} is no longer held")
     if mode is LockMode.EXCLUSIVE:
         return grant
     other = _first_upgrade(book, resource)
     if other is not None and other.upgrades == grant_id:
         return other
     if other is not None:
-        raise UpgradeDeadlock(f"{other.owner} holds a share of {resource} too and waits for yours to end")
+        raise UpgradeDeadlock(f"{other.owner} also shares the lock on {resource} and waits for you to release it")
     book.seq += 1
     asked = structs.replace(
         grant,
@@ -402,7 +402,7 @@ def downgrade(book: LockTable, grant_id: str, resource: str) -> LockRequest:
     """
     grant = _alive(book, grant_id)
     if grant is None or not grant.is_granted or grant.mode_of(resource) is None:
-        raise LockLost(f"the lock on {resource} is not held any more")
+        raise LockLost(f"the lock on {resource} is no longer held")
     items = tuple(
         LockItem(resource, LockMode.SHARED, item.token) if item.resource == resource else item for item in grant.items
     )

@@ -48,7 +48,7 @@ class ContextLocks:
         for held in list(self._held().values()):
             held.check()
         if self._is_stopped():
-            raise LockLost("this run was told to end: what it holds may go to others at any moment")
+            raise LockLost("this run was told to end: its locks may go to others at any moment")
 
     def token(self, resource: str) -> int:
         """Return the fencing token of a resource this run has locked. Raises InvalidLock, LockLost."""

@@ -31,7 +31,7 @@ def check_host(host: str | None, allowed: Collection[str]) -> str:
         return name
     raise RequestRefused(
         HttpFault.MISDIRECTED_REQUEST,
-        f"this server does not answer for {name[:100]!r}; if it is known by that name, add it to http.allowed_hosts",
+        f"this server does not answer for {name[:100]!r}; if that is its name, add it to http.allowed_hosts",
     )
 
 
@@ -53,7 +53,7 @@ def origin_of(scheme: str, host: str | None) -> str:
     """Return the origin of our own pages for this request: scheme, host, and any non-default port."""
     match = _HOST.fullmatch(host or "")
     if match is None:
-        raise RequestRefused(HttpFault.BAD_REQUEST, "the header Host is missing or is no host")
+        raise RequestRefused(HttpFault.BAD_REQUEST, "the header Host is missing or not valid")
     port = "" if match[2] in (None, _USUAL_PORTS.get(scheme)) else f":{match[2]}"
     return f"{scheme}://{match[1].lower().rstrip('.')}{port}"
 
@@ -71,7 +71,7 @@ def check_same_origin_write(own: Collection[str], *, origin: str | None, fetch_s
 def check_same_origin_read(own: Collection[str], *, origin: str | None, fetch_site: str | None) -> None:
     """The same, but Origin can be missing, as browsers omit it for reads. Raises RequestRefused (403)."""
     if fetch_site is not None and fetch_site.strip().lower() not in ("same-origin", "none"):
-        raise _cross_site("the browser says that a page of another site asks (Sec-Fetch-Site)")
+        raise _cross_site("the request comes from a page of another site (Sec-Fetch-Site)")
     if origin is not None and origin.strip().lower() not in own:  # also `null`, from pages that hide their origin
         raise _cross_site(f"the origin {origin[:100]!r} is not this server's")
 
@@ -80,7 +80,7 @@ def check_same_origin_read(own: Collection[str], *, origin: str | None, fetch_si
 def _host_name(host: str | None) -> str:
     match = _HOST.fullmatch((host or "").strip())
     if match is None:
-        raise RequestRefused(HttpFault.BAD_REQUEST, "the header Host is missing or is no host")
+        raise RequestRefused(HttpFault.BAD_REQUEST, "the header Host is missing or not valid")
     return match[1].lower().rstrip(".")
 
 
@@ -187,7 +187,7 @@ def check_bind(host: str, auth: Auth = "required") -> None:
     """Raise UnsafeBind if authentication is off and the address is reachable from other hosts."""
     if auth == "off" and not is_loopback(host):
         raise UnsafeBind(
-            f"http.auth is off, and {host or 'every address'} can be reached from elsewhere; listen on 127.0.0.1, or"
+            f"http.auth is off, and {host or 'every address'} is reachable from other machines; listen on 127.0.0.1, or"
             " set http.auth to required"
         )
 

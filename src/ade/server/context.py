@@ -80,7 +80,7 @@ class Services(Struct, frozen=True, kw_only=True):
             from ade.server.problems import HttpFault, RequestRefused
 
             raise RequestRefused(
-                HttpFault.UNAVAILABLE, f"{what} is under way already; ask again later", retry_after=_LATER_S
+                HttpFault.UNAVAILABLE, f"{what} is already in progress; try again later", retry_after=_LATER_S
             )
         self.busy.add(what)
         try:
@@ -182,7 +182,7 @@ def voter(request: RequestContext) -> str:
     The routes already exclude service accounts. This check also covers callers that do not come through a route.
     """
     if request.caller is not None and not request.caller.user.is_human:
-        raise NotPermitted(f"{request.caller.user.id} is a program, and programs never answer")
+        raise NotPermitted(f"{request.caller.user.id} is a service account, which cannot vote")
     request.require(Permission.VOTE)
     return acting(request)
 

@@ -91,7 +91,7 @@ def read_credentials(headers: HeaderPairs, *, scheme: str, host: str | None, add
     token = _bearer(headers)
     session = read_cookie(headers, cookie_name(scheme, host))
     if token is not None and session is not None:
-        raise RequestRefused(HttpFault.BAD_REQUEST, "send a bearer token or the cookie of a session, not both")
+        raise RequestRefused(HttpFault.BAD_REQUEST, "send a bearer token or a session cookie, not both")
     return Credentials(token=token, session=session, address=address)
 
 
@@ -103,7 +103,7 @@ def check_query(query: HeaderPairs) -> None:
     if any(_LOOKS_LIKE_TOKEN.search(part) for pair in query for part in pair):
         raise RequestRefused(
             HttpFault.BAD_REQUEST,
-            "a token does not belong into an address, where it would be written down; revoke this one, and send"
+            "a token must not be in a URL, where it would be logged; revoke this one, and send"
             " another as Authorization: Bearer",
         )
 

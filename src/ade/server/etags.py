@@ -92,7 +92,7 @@ def check_write(
 def stale_precondition(current: int | None) -> RequestRefused:
     """Return the 412 rejection for a record that now has this version."""
     if current is None:
-        return RequestRefused(HttpFault.PRECONDITION_FAILED, "there is no such record, or not any more")
+        return RequestRefused(HttpFault.PRECONDITION_FAILED, "there is no such record, or it no longer exists")
     tag = str(tag_of_version(current))
     return RequestRefused(
         HttpFault.PRECONDITION_FAILED, f"the record is of version {tag} now; read it again and decide again", etag=tag

@@ -87,7 +87,9 @@ def workers_findings(seen: Overview) -> list[Finding]:
     alive = [worker for worker in seen.workers if worker.liveness in _ALIVE]
     for worker in seen.workers:
         if worker.liveness is WorkersLiveness.STUCK:
-            sentence = f"{worker.worker.id} renews its leases but has not gone round for {short_span(worker.stuck_ms)}"
+            sentence = (
+                f"{worker.worker.id} renews its leases, but its loop has not run for {short_span(worker.stuck_ms)}"
+            )
             found.append(problem("workers", f"{sentence}; something blocks its event loop"))
         elif worker.liveness is WorkersLiveness.SILENT:
             sentence = f"{worker.worker.id} has been silent for {short_span(worker.silent_ms)}"
@@ -190,7 +192,7 @@ async def readiness(
     else:
         still = [view.worker.id for view in views if view.liveness is WorkersLiveness.STUCK and is_own(view.worker)]
         if still:
-            checks["loops"] = f"{len(still)} of this process stand still"
+            checks["loops"] = f"{len(still)} of this process are stuck"
     return Readiness(is_ready=all(said == "ok" for said in checks.values()), checks=checks)
 
 
@@ -242,7 +244,7 @@ async def _of_duties(jobs: dict[str, int]) -> AsyncIterator[Finding]:
     late = {duty: ms for duty, ms in jobs.items() if ms > _LATE_MS}
     if late:
         named = ", ".join(f"{duty} for {short_span(ms)}" for duty, ms in late.items())
-        yield warning("duties", f"nobody does {named}; a worker does them all", "so does `ade sweep`")
+        yield warning("duties", f"no process runs {named}; every worker does", "so does `ade sweep`")
     else:
         yield ok("duties", f"{len(jobs)} are being done" if jobs else "none was done yet")
 
@@ -253,7 +255,7 @@ async def of_audit(log: EventLog, place: AuditLocation) -> Finding:
     if not place.exists():
         if reached:
             return problem(
-                "audit", f"the audit file is gone, and had reached entry {reached}", "see `ade audit verify`"
+                "audit", f"the audit file is missing; it had reached entry {reached}", "see `ade audit verify`"
             )
         return ok("audit", "nothing was copied yet")
     try:
@@ -262,7 +264,7 @@ async def of_audit(log: EventLog, place: AuditLocation) -> Finding:
             behind = await events_after(log, head.seq, FAR_BEHIND + 1)
     except (AuditBroken, StoreError) as error:
         return problem("audit", error.detail, "see `ade audit verify`")
-    return ok("audit", f"its end holds, {counted(behind)} behind", "`ade audit verify` walks all of it")
+    return ok("audit", f"its end is valid, {counted(behind)} behind", "`ade audit verify` checks all of it")
 
 
 class ServingLiveness(Struct, frozen=True, kw_only=True):

@@ -103,7 +103,7 @@ HEADERS: dict[str, Any] = {
     "ETag": {"required": True, "description": "The version of the record.", "schema": {"type": "string"}},
     "Location": {
         "required": True,
-        "description": "Where it is from now on.",
+        "description": "The new URL.",
         "schema": {"type": "string", "format": "uri-reference"},
     },
     "Retry-After": {

@@ -270,15 +270,15 @@ def check_access(route: Route, caller: Caller | None) -> RouteAccess:
         if route.door is AuthLevel.PUBLIC:
             return RouteAccess.ALLOWED
         raise NotAuthenticated(
-            "this takes a session or a token: sign in, or send one as Authorization: Bearer",
-            advice="`ade tokens create` makes one, and commands read ADE_TOKEN",
+            "this requires a session or a token: sign in, or send one as Authorization: Bearer",
+            advice="`ade tokens create` creates one, and commands read ADE_TOKEN",
         )
     answer = access_with(route, caller.permissions, has_session=caller.session is not None)
     if answer is RouteAccess.DENIED and route.door is AuthLevel.SESSION:
-        raise NotPermitted("this takes a login session; a token is not enough")
+        raise NotPermitted("this requires a login session; a token is not enough")
     if answer is RouteAccess.DENIED:
         wanted = " or ".join(sorted(route.needs))
         if caller.token is not None and route.needs & caller.user.permissions:
-            raise NotPermitted(f"this token of {caller.user.id} was not made for {wanted}; use one that was")
-        raise NotPermitted(f"{caller.user.id} has not the permission {wanted}; an admin can give a role")
+            raise NotPermitted(f"this token of {caller.user.id} does not have the scope {wanted}; use one that does")
+        raise NotPermitted(f"{caller.user.id} does not have the permission {wanted}; an admin can give a role")
     return answer

@@ -41,16 +41,16 @@ def read_cursor(of_list: str, filters: Mapping[str, Any], text: str) -> Position
     """Return the position in a cursor. Raises RequestRefused (400) unless list and filters match."""
     packed = _unpacked(text)
     if packed[0] != _VERSION:
-        raise _refused("the cursor is of another version of ADE; begin again without one")
+        raise _refused("the cursor is from another version of ADE; start again without one")
     check, where = packed[1 : 1 + _CHECK], packed[1 + _CHECK :]
     if check != _check(of_list, filters, where):
-        raise _refused("the cursor is of another list or another filter; begin again without one")
+        raise _refused("the cursor is from another list or another filter; start again without one")
     try:
         position: Position = _decode(where)
     except msgspec.DecodeError:
-        raise _refused("the cursor is damaged; begin again without one") from None
+        raise _refused("the cursor is damaged; start again without one") from None
     if isinstance(position, int) and not -_MOST_INT <= position < _MOST_INT:
-        raise _refused("the cursor is damaged; begin again without one")
+        raise _refused("the cursor is damaged; start again without one")
     return position
 
 
@@ -63,7 +63,7 @@ def _unpacked(text: str) -> bytes:
             packed = b""
         if len(packed) > 1 + _CHECK and urlsafe_b64encode(packed).rstrip(b"=").decode() == text:
             return packed
-    raise _refused("the cursor is damaged; give it back exactly as it was answered, or begin again without one")
+    raise _refused("the cursor is damaged; pass it exactly as returned, or start again without one")
 
 
 def _check(of_list: str, filters: Mapping[str, Any], where: bytes) -> bytes:

@@ -173,7 +173,7 @@ class BodyBudget:
                 await self._take(who, size)
         except TimeoutError:
             raise RequestRefused(
-                HttpFault.UNAVAILABLE, "too many large bodies are on their way; try again later", retry_after=_LATER_S
+                HttpFault.UNAVAILABLE, "too many large bodies are in progress; try again later", retry_after=_LATER_S
             ) from None
         try:
             yield
@@ -319,7 +319,7 @@ class Pipeline:
                 raise
             raise RequestRefused(
                 HttpFault.PRECONDITION_FAILED,
-                "the record was changed at the same moment; read it again and decide again",
+                "the record was changed concurrently; read it again and decide again",
             ) from None
         response = order.endpoint.response(answer)
         operation = order.endpoint.route.operation
@@ -369,7 +369,7 @@ class Pipeline:
                 return task.result()  # it might have finished despite the cancellation
             if gone.done():
                 raise ClientGone
-            raise RequestRefused(HttpFault.UNAVAILABLE, "the server is about to stop; ask again")
+            raise RequestRefused(HttpFault.UNAVAILABLE, "the server is stopping; try again")
         finally:
             for each in (task, gone, stopping):
                 each.cancel()

@@ -188,7 +188,7 @@ FAULTS: Mapping[HttpFault, tuple[int, str]] = {
     HttpFault.PRECONDITION_REQUIRED: (428, "Say with If-Match which version is meant. A GET answers it as ETag."),
     HttpFault.TOO_MANY_REQUESTS: (429, "You ask more often than you may. Try again after Retry-After seconds."),
     HttpFault.HEADERS_TOO_LARGE: (431, "The headers are too many or too large."),
-    HttpFault.INTERNAL: (500, "A fault of ADE itself. The server's log has more under the instance named here."),
+    HttpFault.INTERNAL: (500, "A bug in ADE. The server's log has more under the instance named here."),
     HttpFault.UNAVAILABLE: (503, "The server cannot do this now. Try again after Retry-After seconds."),
 }
 
@@ -354,7 +354,7 @@ _LONGEST_DETAIL_RAISING = 2_000
 
 
 class ServerProblem(AdeError):
-    """The server refused that, or answered what this version of ADE does not understand."""
+    """The server rejected the request, or sent a response that this version of ADE does not understand."""
 
     code = "server_problem"
 
@@ -393,7 +393,7 @@ def read_problem(status: int, body: bytes, headers: Mapping[str, str]) -> Proble
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         told = None
     if not isinstance(told, dict) or not isinstance(told.get("code"), str):
-        detail = f"the answer is {status} and says nothing more; is this the address of an ADE server?"
+        detail = f"the response has status {status} and no details; is this the address of an ADE server?"
         return Problem(code=ServerProblem.code, status=status, title="", detail=detail, headers=headers)
     return Problem(
         code=told["code"][:100],

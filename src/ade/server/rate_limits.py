@@ -59,7 +59,7 @@ def read_rates(texts: Mapping[str, str]) -> Mapping[TrafficClass, Rate]:
         if rate is not None:
             rates[TrafficClass(name)] = rate
         elif text != "none":
-            raise ValueError(f"{text!r} is no rate")
+            raise ValueError(f"{text!r} is not a rate")
     return rates
 
 

@@ -96,7 +96,7 @@ class HttpRequest:
             )
         except ValueError:  # also bytes that are not UTF-8
             raise RequestRefused(
-                HttpFault.BAD_REQUEST, "the part behind ? is not of the form name=value&name=value, in UTF-8"
+                HttpFault.BAD_REQUEST, "the query string is not of the form name=value&name=value, in UTF-8"
             ) from None
         check_parameters(self.pairs, limits)
 
@@ -119,7 +119,7 @@ class HttpRequest:
             async with asyncio.timeout(self.body_s):
                 return await self._all_parts(limits)
         except TimeoutError:
-            raise RequestRefused(HttpFault.BAD_REQUEST, f"the body did not come within {self.body_s:g} s") from None
+            raise RequestRefused(HttpFault.BAD_REQUEST, f"the body did not arrive within {self.body_s:g} s") from None
 
     async def _all_parts(self, limits: RequestLimits) -> bytes:
         parts: list[bytes] = []

@@ -71,13 +71,13 @@ def check_headers(headers: Pairs, limits: RequestLimits = USUAL) -> None:
     # One match for all names and one for all values, because this runs for every request.
     are_names = all(name for name, _ in headers) and _NAMES.fullmatch("".join([name for name, _ in headers]))
     if not are_names or _CONTROL_BUT_TAB.search("".join([value for _, value in headers])):
-        raise RequestRefused(HttpFault.BAD_REQUEST, "a header has a name or a value with characters that none may have")
+        raise RequestRefused(HttpFault.BAD_REQUEST, "a header name or value contains invalid characters")
     names = [name.lower() for name, _ in headers]
     seen = set(names)
     if len(seen) < len(names):
         for name in sorted(seen & _ONCE):
             if names.count(name) > 1:
-                raise RequestRefused(HttpFault.BAD_REQUEST, f"the header {name} may come only once")
+                raise RequestRefused(HttpFault.BAD_REQUEST, f"the header {name} can be sent only once")
     if "transfer-encoding" in seen:
         _check_encoding(headers, seen)
 
@@ -85,7 +85,7 @@ def check_headers(headers: Pairs, limits: RequestLimits = USUAL) -> None:
 def _check_encoding(headers: Pairs, seen: Set[str]) -> None:
     for name, value in headers:
         if name.lower() == "transfer-encoding" and value.strip(" \t").lower() != "chunked":
-            raise RequestRefused(HttpFault.BAD_REQUEST, "a body may come in chunks, but not in another encoding")
+            raise RequestRefused(HttpFault.BAD_REQUEST, "a body can be chunked, but not in another encoding")
     if "content-length" in seen:
         raise RequestRefused(HttpFault.BAD_REQUEST, "a request has a Content-Length or a Transfer-Encoding, not both")
 
@@ -124,7 +124,7 @@ def check_parameters(query: Pairs, limits: RequestLimits = USUAL) -> None:
         if name.lower() in _SECRETS:
             raise RequestRefused(
                 HttpFault.BAD_REQUEST,
-                f"{name[:20]} does not belong into an address; send a token as Authorization: Bearer",
+                f"{name[:20]} must not be in a URL; send a token as Authorization: Bearer",
             )
 
 
@@ -159,7 +159,7 @@ def read_json(body: bytes, limits: RequestLimits = USUAL) -> Any:
     except json.JSONDecodeError as error:
         raise _refused(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
     if _SUSPICIOUS.search(body) and not _is_text(value):
-        raise _refused("a text has a NUL, or half of a surrogate pair")
+        raise _refused("a string contains NUL, or half of a surrogate pair")
     return value
 
 
@@ -220,7 +220,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _constant(word: str) -> Any:
-    raise _refused(f"{word} is no JSON number")
+    raise _refused(f"{word} is not a JSON number")
 
 
 def _float(digits: str) -> float:
@@ -232,7 +232,7 @@ def _float(digits: str) -> float:
 
 def _int(digits: str) -> int:
     if len(digits) > _LONGEST_NUMBER:
-        raise _refused(f"a number has {len(digits):,} digits, more than {_LONGEST_NUMBER}; give it as text")
+        raise _refused(f"a number has {len(digits):,} digits, more than {_LONGEST_NUMBER}; send it as a string")
     return int(digits)
 
 

@@ -208,7 +208,7 @@ class Endpoint:
         raw = await request.body(limits)
         if self._body is None:
             if raw.strip() not in (b"", b"{}"):  # many libraries send an empty object
-                raise RequestRefused(HttpFault.BAD_REQUEST, "this takes no body")
+                raise RequestRefused(HttpFault.BAD_REQUEST, "this operation takes no body")
             return raw, None
         if not raw and not self._needs_body:
             return raw, self._body.record()

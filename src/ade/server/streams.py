@@ -41,13 +41,13 @@ class StreamSlots:
         if self._taken.total() >= self._most:
             raise RequestRefused(
                 HttpFault.UNAVAILABLE,
-                "all places for streams are taken; try again later, or ask for pages",
+                "the maximum number of streams is open; try again later, or request pages",
                 retry_after=_LATER_S,
             )
         if not is_shared and self._taken[who] >= self._most_each:
             raise RequestRefused(
                 HttpFault.TOO_MANY_REQUESTS,
-                f"{who} has {self._most_each} streams open, which is all of its part; close some, or ask for pages",
+                f"{who} has {self._most_each} streams open, the maximum; close some, or request pages",
                 retry_after=_LATER_S,
             )
 
@@ -122,7 +122,7 @@ async def _chunks(
         await existing_task(service.services, values[0])
         return _lines(service, values[0], after, still_may)
     if service.services.feed is None:
-        raise RequestRefused(HttpFault.UNAVAILABLE, "there are no streams of events here; ask for pages")
+        raise RequestRefused(HttpFault.UNAVAILABLE, "there are no event streams here; request pages")
     fields = [(name, value) for name, value in request.pairs if name != "after"]
     wanted = visible_filter(who.caller, parse_filter(fields))
     begin = start_after(request.named.get("last-event-id"), _one(request, "after"))
@@ -162,7 +162,7 @@ async def _events(service: ServerServices, wanted: Any, begin: int | None, still
             if now - checked >= service.recheck_ms:
                 checked = now
                 if not await still_may():
-                    yield item_text(FeedEnd("you may not see this any more"))
+                    yield item_text(FeedEnd("you no longer have access to this"))
                     return
             yield item_text(item, retry_ms=_come_back_ms())
             if isinstance(item, FeedEnd):
@@ -209,7 +209,7 @@ async def _lines(service: ServerServices, task_id: str, after: int, still_may: S
             stopping.cancel()
         await asyncio.sleep(_BREATH_S)
         yield comment()
-    yield item_text(FeedEnd("the server is about to stop; connect again"), retry_ms=_come_back_ms())
+    yield item_text(FeedEnd("the server is stopping; reconnect"), retry_ms=_come_back_ms())
 
 
 def _output_start(request: HttpRequest) -> int:

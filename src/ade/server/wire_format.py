@@ -139,7 +139,7 @@ def read_time(text: str) -> int:
     match = _TIME.fullmatch(text)
     if match is None:
         raise ValueError(
-            f"{text[:60]!r} is no time: write it as in RFC 3339, with the offset: 2026-01-31T12:00:00Z or"
+            f"{text[:60]!r} is not a time: write it as in RFC 3339, with the offset: 2026-01-31T12:00:00Z or"
             " 2026-01-31T13:00:00.250+01:00"
         )
     *fields, fraction, _zulu, sign, hours, minutes = match.groups()
@@ -148,7 +148,7 @@ def read_time(text: str) -> int:
         offset = _offset(sign, hours, minutes)
         moment = datetime(year, month, day, hour, minute, second, tzinfo=offset)
     except ValueError as error:
-        raise ValueError(f"{text[:60]!r} is no time: {error}") from None
+        raise ValueError(f"{text[:60]!r} is not a time: {error}") from None
     at = (moment - _EPOCH) // _MILLISECOND + int((fraction or "0").ljust(3, "0")[:3])
     if not 0 <= at <= LAST_MOMENT:
         raise ValueError(f"{text[:60]!r} is out of range: times are from 1970 to the end of the year 9999")

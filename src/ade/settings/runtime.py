@@ -234,20 +234,20 @@ async def _change(
 def check_setting(name: str) -> None:
     """Raise UnknownSetting if there is no such runtime setting."""
     if name not in SETTINGS:
-        raise _unknown(f"no run-time setting is called {name[:100]!r}", name, SETTINGS, "config show")
+        raise _unknown(f"there is no run-time setting {name[:100]!r}", name, SETTINGS, "config show")
 
 
 def check_feature(name: str) -> None:
     """Raise UnknownSetting if there is no such feature."""
     if name not in FEATURES:
-        raise _unknown(f"no feature is called {name[:100]!r}", name, FEATURES, "features list")
+        raise _unknown(f"there is no feature {name[:100]!r}", name, FEATURES, "features list")
 
 
 def _unknown(told: str, name: str, known: Mapping[str, object], command: str) -> UnknownSetting:
     near = close_names(name, known)
     if near:
         return UnknownSetting(f"{told}; did you mean {near[0]}?")
-    return UnknownSetting(told, advice=f"`ade {command}` shows those there are")
+    return UnknownSetting(told, advice=f"`ade {command}` lists them")
 
 
 def _check_bounds(name: str, value: float) -> None:

@@ -109,7 +109,7 @@ def needs_of(words: Iterable[str]) -> tuple[str, ...]:
 
 def _check_identity(task: Task) -> None:
     if task.source != SYSTEM and is_own_step(task.name):
-        raise InvalidTask(f"{task.name[:120]} is a step of ADE's own, which it enqueues itself for another task")
+        raise InvalidTask(f"{task.name[:120]} is an internal task of ADE, which only ADE enqueues")
     if not is_task_id(task.id):
         raise InvalidTask(f"task id {task.id[:60]!r} is not a UUID in its lower-case text form")
     if task.status not in BIRTHS:
@@ -119,7 +119,7 @@ def _check_identity(task: Task) -> None:
     if len(task.tags) > _MAX_TAGS or any(not tag or len(tag) > _MAX_TAG or not tag.isprintable() for tag in task.tags):
         raise InvalidTask(f"tags must be at most {_MAX_TAGS}, each of 1 to {_MAX_TAG} printable characters")
     if len(task.depends_on) > _MAX_DEPENDENCIES:
-        raise InvalidTask(f"a task may wait for at most {_MAX_DEPENDENCIES} others, not {len(task.depends_on)}")
+        raise InvalidTask(f"a task may wait for at most {_MAX_DEPENDENCIES} others, got {len(task.depends_on)}")
 
 
 def _check_key(field: str, key: str | None) -> None:
@@ -131,7 +131,7 @@ def _check_timing(task: Task) -> None:
     if not 0 <= task.run_after <= LAST_MOMENT:
         raise InvalidTask("run_after is not a time between 1970 and 9999: give a delay in seconds or a datetime")
     if task.deadline is not None and not task.run_after < task.deadline <= LAST_MOMENT:
-        raise InvalidTask("the deadline must lie after run_after and before the year 10000")
+        raise InvalidTask("the deadline must be after run_after and before the year 10000")
     if not 1 <= task.max_attempts <= _MAX_ATTEMPTS:
         raise InvalidTask(f"max_attempts {task.max_attempts} is not valid: use 1 to {_MAX_ATTEMPTS} (total runs)")
     for field in ("timeout_ms", "result_ttl_ms"):
@@ -159,7 +159,7 @@ def check_no_cycle(tasks: Sequence[Task]) -> None:
     for task in tasks:
         ring = _ring_from(task.id, waits_for, done)
         if ring:
-            raise DependencyCycle(f"these tasks wait for each other in a ring: {' -> '.join(ring)}")
+            raise DependencyCycle(f"these tasks depend on each other in a cycle: {' -> '.join(ring)}")
 
 
 def check_no_cycle_of_known(tasks: Sequence[Task]) -> None:

@@ -78,7 +78,7 @@ async def act(
 ) -> BulkReport:
     """Run the action on up to `limit` matching tasks. Raises InvalidTask if a reason is required and missing."""
     if action is BulkActionKind.DISCARD and not (reason or "").strip():
-        raise InvalidTask("say why the tasks are discarded; the reason is kept on record")
+        raise InvalidTask("give a reason for discarding the tasks; it is stored with them")
     wanted = reach_of(action, query)
     if wanted is None:
         return BulkReport(changed=())

@@ -107,7 +107,7 @@ async def discard_all(
 ) -> BulkResult:
     """Discard all matching dead letters and record the reason. For `on_progress`, see `replay_all`."""
     if not reason.strip():
-        raise InvalidTask("say why the tasks are discarded; the reason is kept on record")
+        raise InvalidTask("give a reason for discarding the tasks; it is stored with them")
     return await _change_all(
         stores, query, same_as, limit, lambda task, now: discard(task, reason, now=now, actor=actor), on_progress, most
     )

@@ -252,7 +252,7 @@ def replay(task: Task, *, now: int, actor: str | None = None, args: Raw | None =
 def discard(task: Task, reason: str, *, now: int, actor: str | None = None) -> Change:
     """Discard a dead letter and record the reason. Raises InvalidTask without a reason."""
     if not reason.strip():
-        raise InvalidTask("say why the task is discarded; the reason is kept on record")
+        raise InvalidTask("give a reason for discarding the task; it is stored with it")
     return change(task, Verb.DISCARD, now=now, actor=actor, payload={"reason": reason}, discarded=True, reason=reason)
 
 
@@ -287,7 +287,7 @@ class UnknownFingerprint(AdeError):
     """No dead letter has this fingerprint."""
 
     code = "unknown_fingerprint"
-    usual_advice = "`ade dlq list` shows those there are"
+    usual_advice = "`ade dlq list` shows them"
 
 
 def pattern(message: str) -> str:

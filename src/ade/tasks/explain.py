@@ -184,7 +184,7 @@ async def _why_waiting(stores: Stores, task: Task) -> AsyncIterator[Reason]:
             code="queue_paused",
             sentence=f"the queue {task.queue!r} is paused",
             facts={"queue": task.queue},
-            advice=f"`ade queues resume {task.queue}` lets it go on",
+            advice=f"`ade queues resume {task.queue}` resumes it",
         )
     views = await view_workers(stores)
     for reason in await _workers_and_agents(stores, views, task):
@@ -230,7 +230,7 @@ def _overdue(task: Task) -> Reason:
 def _stalled(task: Task) -> Reason:
     sentence = (
         f"its worker {task.worker_id} went silent during attempt {task.attempt} of {task.max_attempts};"
-        " any worker may take it over"
+        " any worker can take it over"
     )
     return Reason(code="stalled", sentence=sentence, facts={"worker": task.worker_id, "attempt": task.attempt})
 
@@ -316,10 +316,10 @@ async def _ready(stores: Stores, task: Task) -> Reason:
     """The store has no obstacle. Only the workers know their limits on threads and processes."""
     willing = _willing(await view_workers(stores), task)
     if any(each.worker.running == 0 for each in willing):
-        return Reason(code="ready", sentence="nothing stands in its way; a worker will claim it at any moment")
+        return Reason(code="ready", sentence="nothing blocks it; a worker will claim it at any moment")
     running, places = sum(w.worker.running for w in willing), sum(w.worker.concurrency for w in willing)
     sentence = (
-        f"nothing in the store stands in its way, but the {_counted(len(willing), 'worker')} for it may be at a limit"
+        f"nothing in the store blocks it, but the {_counted(len(willing), 'worker')} for it may be at a limit"
         f" of threads or processes ({_counted(running, 'task')} running in {_counted(places, 'place')}); it is claimed"
         " as soon as there is room"
     )

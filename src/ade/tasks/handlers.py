@@ -101,7 +101,7 @@ def _key_maker(name: str, key_of: Callable[..., str], parameters: Parameters) ->
     """Return a function that calls the user's key function with the arguments it names, including defaults."""
     wanted = tuple(inspect.signature(key_of).parameters)
     if unknown := [parameter for parameter in wanted if parameter not in parameters.types]:
-        raise InvalidTask(f"concurrency_key of task {name!r} asks for {', '.join(unknown)}, which is no argument of it")
+        raise InvalidTask(f"concurrency_key of task {name!r} uses {', '.join(unknown)}, which is not an argument of it")
 
     def key(arguments: Mapping[str, Any]) -> str:
         known = {**parameters.defaults, **arguments}

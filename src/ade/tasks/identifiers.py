@@ -20,7 +20,7 @@ def worker_id(account: str, name: str) -> str:
     short = name.removeprefix(own)
     if not _NAME.fullmatch(short):
         raise UnknownWorker(
-            f"{name[:120]!r} is no worker of yours: its name begins with a letter or digit, then letters, digits,"
+            f"{name[:120]!r} is not your worker: its name begins with a letter or digit, then letters, digits,"
             " '.', '_' and '-', at most 100"
         )
     return own + short

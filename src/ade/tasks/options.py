@@ -94,40 +94,47 @@ class NewTask(Form, kw_only=True):
     priority: Annotated[Priority, Option("priority", read_whole, help="0 goes first, 9 last; 5 is usual.")] | None = (
         None
     )
-    delay: Annotated[float, described(minimum=0), Option(help="Not before so long from now (30s, 5m).")] | None = None
+    delay: Annotated[float, described(minimum=0), Option(help="Delay before it can start (30s, 5m).")] | None = None
     run_at: (
-        Annotated[datetime, Option("run_after", read_moment, as_moment, "Not before this date and time.", "at", "TIME")]
+        Annotated[
+            datetime,
+            Option("run_after", read_moment, as_moment, "The earliest start, as a date and time.", "at", "TIME"),
+        ]
         | None
     ) = None
-    deadline: Annotated[Span, Option(help="Of no use if it has not begun so long from now.")] | datetime | None = None
+    deadline: Annotated[Span, Option(help="It fails if it has not started within this time.")] | datetime | None = None
     key: (
         Annotated[
             Key,
             Option(
-                "idempotency_key", help="Idempotency key: of all tasks with the same key, name and queue one is stored."
+                "idempotency_key",
+                help="Idempotency key: of all tasks with the same key, name, and queue, only one is stored.",
             ),
         ]
         | None
     ) = None
-    after: Annotated[list[str], Option(help="Wait for this task; may be repeated.", metavar="ID")] | None = None
+    after: Annotated[list[str], Option(help="Wait for this task; repeatable.", metavar="ID")] | None = None
     after_failure: (
-        Annotated[AfterFailure, Option("after_failure", read_after_failure, help="If such a task does not complete.")]
+        Annotated[
+            AfterFailure,
+            Option("after_failure", read_after_failure, help="What to do if such a task does not complete."),
+        ]
         | None
     ) = None
     tags: (
         Annotated[
             list[Label],
             described(maxItems=50),
-            Option("tags", read_texts, help="A word to find it by; may be repeated, or use commas.", flags="tag tags"),
+            Option("tags", read_texts, help="A tag to find it by; repeatable, or comma-separated.", flags="tag tags"),
         ]
         | None
     ) = None
-    description: Annotated[str, Option("description", help="A sentence for people.")] | None = None
-    max_attempts: (
-        Annotated[Attempts, Option("max_attempts", read_whole, help="How often it is run at most.")] | None
-    ) = None
+    description: Annotated[str, Option("description", help="A description for people.")] | None = None
+    max_attempts: Annotated[Attempts, Option("max_attempts", read_whole, help="Maximum number of attempts.")] | None = (
+        None
+    )
     timeout: (
-        Annotated[Span, Option("timeout_ms", read_ms_or_none, as_seconds, "The longest its first run may take.")] | None
+        Annotated[Span, Option("timeout_ms", read_ms_or_none, as_seconds, "Time limit of its first run.")] | None
     ) = None
     backoff: Annotated[Backoff, Option("backoff", read_backoff)] | None = None
     result_ttl: Annotated[Span, Option("result_ttl_ms", read_ms_or_none, as_seconds)] | None = None
@@ -136,7 +143,7 @@ class NewTask(Form, kw_only=True):
         Annotated[
             list[LockName | LockSpec],
             described(maxItems=100),
-            Option("locks", read_locks, help="Run with this locked; may be repeated.", flags="lock", metavar="NAME"),
+            Option("locks", read_locks, help="Run with this lock; repeatable.", flags="lock", metavar="NAME"),
         ]
         | None
     ) = None
@@ -147,7 +154,7 @@ class NewTask(Form, kw_only=True):
             Option(
                 "needs",
                 read_needs,
-                help="Only a worker that can do this; may be repeated, or use commas.",
+                help="A required capability of the worker; repeatable, or comma-separated.",
                 metavar="WORD",
             ),
         ]
@@ -156,16 +163,14 @@ class NewTask(Form, kw_only=True):
     parent: Annotated[TaskId, Option("parent_id", read_id)] | None = None
     team: Annotated[str, Option("team")] | None = None
     ticket: Annotated[str, Option("ticket_ref")] | None = None
-    approval: (
-        Annotated[list[str], Option(help="People must approve it under this policy first.", metavar="POLICY")] | None
-    ) = None
+    approval: Annotated[list[str], Option(help="Require approval under this policy.", metavar="POLICY")] | None = None
     resources: (
         Annotated[
             list[LockName],
             Option(
                 "resources",
                 read_resources,
-                help="It changes this; may be repeated.",
+                help="A resource that it changes; repeatable.",
                 flags="resource",
                 metavar="NAME",
             ),
@@ -179,7 +184,7 @@ class NewTask(Form, kw_only=True):
         ]
         | None
     ) = None
-    start: Annotated[Literal["at_once", "by_hand"], Option(help="What is next once it is approved.")] | None = None
+    start: Annotated[Literal["at_once", "by_hand"], Option(help="What happens once it is approved.")] | None = None
     not_before: datetime | None = None
     not_after: datetime | None = None
     trace: Annotated[str, Option("trace", read_trace_place)] | None = (
@@ -191,7 +196,7 @@ class NewTask(Form, kw_only=True):
         """Return the options that are set, by their names in the Python API. Raises InvalidTask."""
         window = self.not_before, self.not_after
         if (window[0] is None) != (window[1] is None):
-            raise InvalidTask("not_before and not_after go together: say from when and until when it may start")
+            raise InvalidTask("not_before and not_after go together: give both, the start and the end of the window")
         options = {name: value for name in JSON_OPTIONS if (value := getattr(self, name)) is not None}
         return options if window == (None, None) else {**options, "window": window}
 

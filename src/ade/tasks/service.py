@@ -313,7 +313,7 @@ class CompletionWatcher:
             async with asyncio.timeout(timeout):
                 return await future
         except TimeoutError:
-            raise WaitTimeout(f"task {task_id} did not finish in {timeout:g} s; it goes on") from None
+            raise WaitTimeout(f"task {task_id} did not finish in {timeout:g} s; it continues") from None
         finally:
             self._leave(task_id, future)
 

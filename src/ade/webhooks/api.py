@@ -99,7 +99,7 @@ async def change_webhook(
 ) -> WebhookView:
     """Change address, events, or whether it is on."""
     if body.reason is not None and body.is_active is not False:
-        raise InvalidWebhook("a reason is given for switching a webhook off: say is_active = false with it")
+        raise InvalidWebhook("a reason requires is_active = false")
     kept = await webhooks_service.find(services.stores, webhook_id)
     seen = request.expected_version(kept.version)
     changes = webhooks_service.WebhookChanges(
@@ -107,7 +107,7 @@ async def change_webhook(
         events=None if body.events is None else tuple(body.events),
         description=body.description,
         is_active=body.is_active,
-        why=body.reason or "somebody disabled it",
+        why=body.reason or "disabled manually",
     )
     await webhooks_service.change(
         services.stores, webhook_id, changes, actor=acting(request), seen=seen, reach=_reach(services)

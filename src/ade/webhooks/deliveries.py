@@ -118,9 +118,9 @@ def decide_delivery(
     if answer.is_good:
         return DeliveryDecision(step=DeliveryStep.DELIVERED, reason=what)
     if answer.status == _GONE:
-        return DeliveryDecision(step=DeliveryStep.DISABLE, reason="it answered 410 Gone: it wants no more messages")
+        return DeliveryDecision(step=DeliveryStep.DISABLE, reason="it answered 410 Gone: it accepts no more messages")
     if health.is_hopeless(now):
-        reason = f"for a week it has answered no message well ({health.failures} failures, the last one: {what})"
+        reason = f"no message was accepted for a week ({health.failures} failures, the last one: {what})"
         return DeliveryDecision(step=DeliveryStep.DISABLE, reason=reason)
     if attempt >= ATTEMPTS:
         return DeliveryDecision(
@@ -351,7 +351,7 @@ def replayed(delivery: Delivery, *, now: int) -> Delivery:
     return structs.replace(
         delivery,
         state=DeliveryState.WAITING,
-        why="somebody had it sent once more",
+        why="replayed manually",
         next_at=None,
         replays=delivery.replays + 1,
         updated_at=now,

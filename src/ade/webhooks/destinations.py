@@ -88,7 +88,7 @@ def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
         try:
             networks.append(ip_network(text))
         except ValueError as error:
-            raise InvalidWebhook(f"{text[:60]!r} is no network for webhooks: {error}") from None
+            raise InvalidWebhook(f"{text[:60]!r} is not a valid network for webhooks: {error}") from None
     return tuple(networks)
 
 
@@ -113,9 +113,9 @@ def _read(address: str | Address) -> Address:
     try:
         found = ip_address(address)
     except ValueError:
-        raise AddressRefused(f"{str(address)[:60]!r} is no network address") from None
+        raise AddressRefused(f"{str(address)[:60]!r} is not a network address") from None
     if isinstance(found, IPv6Address) and found.scope_id is not None:
-        raise AddressRefused(f"no webhook may reach {str(found)[:60]}: it counts on one link only")
+        raise AddressRefused(f"no webhook may reach {str(found)[:60]}: its scope is a single link")
     return found
 
 
@@ -173,12 +173,12 @@ def check_url(url: str, reach: NetworkPolicy = PUBLIC) -> WebhookUrl:
             " write other names in their xn-- form, and the rest with %"
         )
     if "#" in url:
-        raise InvalidWebhook("a webhook's URL has no fragment: leave out # and what follows")
+        raise InvalidWebhook("a webhook's URL has no fragment: remove # and everything after it")
     if "@" in url.partition("://")[2].partition("/")[0].partition("?")[0]:
         raise InvalidWebhook("a webhook's URL names no user and no password: its messages are signed instead")
     found = _URL.fullmatch(url)
     if found is None:
-        raise InvalidWebhook("that is no URL of a webhook: write it like https://example.org/hook")
+        raise InvalidWebhook("that is not a webhook URL: write it like https://example.org/hook")
     scheme = _checked_scheme(found["scheme"].lower(), reach)
     rest = found["rest"] or "/"
     return WebhookUrl(
@@ -227,14 +227,14 @@ def _checked_host(host: str, reach: NetworkPolicy) -> str:
         name = host.removesuffix(".")
         labels = name.split(".")
         if len(name) > _LONGEST_HOST or not all(_LABEL.fullmatch(label) for label in labels):
-            raise InvalidWebhook(f"{host[:100]!r} is no name of a machine")
+            raise InvalidWebhook(f"{host[:100]!r} is not a valid host name")
         if _NUMBER.fullmatch(labels[-1]):
             return str(check_address(IPv4Address(name), reach))
         if labels[-1] == "localhost":
             check_address(IPv4Address("127.0.0.1"), reach)
     except AddressValueError:
         raise InvalidWebhook(
-            f"{host[:100]!r} is no network address: write it like 192.0.2.1 or [2001:db8::1]"
+            f"{host[:100]!r} is not a network address: write it like 192.0.2.1 or [2001:db8::1]"
         ) from None
     except AddressRefused as refused:
         raise InvalidWebhook(refused.detail) from None

@@ -74,7 +74,9 @@ async def find_delivery(stores: Stores, webhook_id: str, delivery_id: str) -> St
     await find(stores, webhook_id)
     kept = await deliveries_of(webhook_id).get(stores, delivery_id)
     if kept is None:
-        raise UnknownWebhook(f"no delivery {delivery_id[:60]!r} of this webhook is kept; its log shows those that are")
+        raise UnknownWebhook(
+            f"no delivery {delivery_id[:60]!r} of this webhook is stored; its log shows those that are"
+        )
     return kept
 
 
@@ -159,9 +161,9 @@ async def deliver(
         return DeliveryDecision(step=DeliveryStep.DROP, reason="the webhook was removed")
     found = await _delivery(stores, order)
     if found is None:
-        return DeliveryDecision(step=DeliveryStep.DROP, reason="the event is not in the log any more")
+        return DeliveryDecision(step=DeliveryStep.DROP, reason="the event is no longer in the log")
     if found.record.state is DeliveryState.DELIVERED and found.record.replays >= order.replay:
-        return DeliveryDecision(step=DeliveryStep.DELIVERED, reason="it was delivered before")
+        return DeliveryDecision(step=DeliveryStep.DELIVERED, reason="it was already delivered")
     if not kept.record.is_active:
         dropped = DeliveryDecision(step=DeliveryStep.DROP, reason="the webhook is disabled")
         await _keep(stores, ended(found.record, dropped, now=stores.clock.now()), found.version)

@@ -54,7 +54,7 @@ def check_patterns(patterns: Sequence[str]) -> None:
     for pattern in patterns:
         if not _PATTERN.fullmatch(pattern):
             raise InvalidWebhook(
-                f"{pattern[:60]!r} is no type of events: write one like task.failed, all of a kind like task.*, or *"
+                f"{pattern[:60]!r} is not an event type: use one such as task.failed, a prefix such as task.*, or *"
             )
 
 
@@ -63,8 +63,8 @@ def check_known(patterns: Sequence[str]) -> None:
     for pattern in patterns:
         if not any(_fits(pattern, each) for each in TYPES):
             near = nearest_types(pattern.removesuffix(_BELOW))
-            meant = f"; did you mean {near}?" if near else "; the reference of events lists those there are"
-            raise InvalidWebhook(f"no event is of the type {pattern[:60]!r}{meant}")
+            meant = f"; did you mean {near}?" if near else "; the event reference lists all types"
+            raise InvalidWebhook(f"no event has the type {pattern[:60]!r}{meant}")
 
 
 def matches(patterns: Sequence[str], event_type: str) -> bool:
@@ -141,9 +141,9 @@ def rotated(webhook: Webhook, value: str, *, overlap_ms: int, now: int) -> Webho
     """
     key_of(value)
     if not 0 <= overlap_ms <= LONGEST_OVERLAP_MS:
-        raise InvalidWebhook("an old secret signs for at most 7 days after it was replaced, and for 0 seconds at least")
+        raise InvalidWebhook("the overlap must be 0 seconds to 7 days")
     if value in (secret.value for secret in webhook.secrets):
-        raise InvalidWebhook("this is the webhook's secret already, or was it until lately; give a new one")
+        raise InvalidWebhook("this is the current or a recent secret of the webhook; use a new one")
     end = now + overlap_ms
     older = [
         Secret(value=secret.value, until=end if secret.until is None else min(secret.until, end))

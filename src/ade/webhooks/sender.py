@@ -153,7 +153,7 @@ class HttpSender:
                 if address not in found:
                     found.append(address)
         if not found:
-            raise refused or ServerUnreachable(f"no connection to {host} (its name leads to no address)")
+            raise refused or ServerUnreachable(f"no connection to {host} (its name has no address)")
         return found[:_MOST_ADDRESSES]
 
     async def _addresses_of(self, host: str) -> Sequence[str]:

@@ -88,7 +88,7 @@ async def create(
     Raises InvalidWebhook.
     """
     if len(await WEBHOOKS.all(stores)) >= MOST_WEBHOOKS:
-        raise InvalidWebhook(f"there are {MOST_WEBHOOKS} webhooks already, and more there may not be; remove one first")
+        raise InvalidWebhook(f"there are {MOST_WEBHOOKS} webhooks already, the maximum; remove one first")
     now, since = stores.clock.now(), await stores.events.last_seq()
     new = Webhook(
         id=fresh_id(now),

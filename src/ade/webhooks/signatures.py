@@ -39,7 +39,7 @@ def key_of(secret: str) -> bytes:
     if not secret.startswith(SECRET_PREFIX) or not _FEWEST_BYTES <= len(key) <= _MOST_BYTES:
         raise InvalidWebhook(
             f"a webhook's secret is {SECRET_PREFIX} and then {_FEWEST_BYTES} to {_MOST_BYTES} random bytes in base64;"
-            " leave it out to have one made"
+            " omit it to generate one"
         )
     return key
 
@@ -49,7 +49,7 @@ def signed_headers(message_id: str, at_s: int, body: bytes, secrets: Sequence[st
     if not _MESSAGE_ID.fullmatch(message_id):
         raise ValueError(f"{message_id[:60]!r} cannot be a message's id")
     if not secrets:
-        raise ValueError("a message is signed with one secret at least")
+        raise ValueError("a message is signed with at least one secret")
     signatures = (f"{_VERSION},{b64encode(_digest(message_id, at_s, body, secret)).decode()}" for secret in secrets)
     return {ID: message_id, TIMESTAMP: str(at_s), SIGNATURE: " ".join(signatures)}
 

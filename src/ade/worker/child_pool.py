@@ -108,7 +108,7 @@ class ChildProcess:
             self.kill()
             return _how_it_died(await self._ended)
         except DecodeError:
-            return await self._distrust("the process answered what nobody can read, so it was killed")
+            return await self._distrust("the process sent an unreadable response, so it was killed")
 
     async def _answer_to(self, ask: ContextRequest, respond: Respond) -> ContextReply | RequestFailed:
         """Serve a request. It can take long, as with locks, and is abandoned if the process dies."""

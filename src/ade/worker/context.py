@@ -123,7 +123,7 @@ class Context:
             raise EffectInProgress(f"another run is performing {key!r} right now; try again later")
         if entry.effect.run_id != self._run_id or key in self._begun:
             raise EffectUnknown(
-                f"{key!r} was begun and its end never reported, so whether it happened is unknown; find out, then"
+                f"{key!r} was started and its end never reported, so whether it happened is unknown; find out, then"
                 " ctx.settle(key, answer) if it did or ctx.forget(key) if it did not"
             )
         self._begun.add(key)

@@ -41,7 +41,7 @@ def failed(kind: FailureKind, error: BaseException, *, retry_after_ms: int | Non
 
 def timed_out(limit_ms: int) -> Failed:
     """Return the outcome of a run that exceeded its timeout."""
-    message = f"the run took longer than its time-out of {limit_ms / 1000:g} s"
+    message = f"the run took longer than its timeout of {limit_ms / 1000:g} s"
     return Failed(TaskError(kind=FailureKind.TIMED_OUT, type="TimeoutError", message=message))
 
 
@@ -59,7 +59,7 @@ def died(what: str, **details: object) -> Failed:
 
 def unwritable(what: str) -> Failed:
     """Return the failure that replaces an outcome no store can accept; every store accepts this one."""
-    message = f"what came of the run could not be stored: {what}".encode("ascii", "backslashreplace").decode()
+    message = f"the outcome of the run could not be stored: {what}".encode("ascii", "backslashreplace").decode()
     return Failed(TaskError(kind=FailureKind.BAD_RESULT, type="NotStored", message=message[:_MESSAGE_LIMIT]))
 
 

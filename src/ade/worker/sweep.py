@@ -115,10 +115,10 @@ def read_outcome(content: bytes) -> Outcome:
         msgspec.json.decode(content)  # all of it: the result is otherwise not parsed
         said = _said.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return unwritable(f"the worker handed in {error}")
+        return unwritable(f"the worker reported {error}")
     given = [part for part in (said.result, said.error, said.released) if part is not UNSET]
     if len(given) != 1:
-        return unwritable("the worker must hand in either a result, an error, or why it released the task")
+        return unwritable("the worker must report either a result, an error, or why it released the task")
     if isinstance(said.error, _ReportedError):
         return Failed(_task_error(said.error), said.retry_after_ms)
     if isinstance(said.released, str):

@@ -77,7 +77,7 @@ def test_an_id_or_a_model_that_is_none_is_refused(bad: str) -> None:
 
 
 def test_what_no_argument_can_hold_is_refused() -> None:
-    with pytest.raises(InvalidArguments, match="no program can be given"):
+    with pytest.raises(InvalidArguments, match="cannot be passed to a program"):
         command_of(BUILT_IN["gemini"], RunAssignment(prompt="a\0b"))
     with pytest.raises(InvalidArguments, match="too long"):
         command_of(BUILT_IN["claude"], RunAssignment(prompt="p", system_prompt="x" * 200_000))

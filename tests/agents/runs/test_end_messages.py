@@ -44,7 +44,7 @@ def test_why_it_did_not_complete() -> None:
     assert error_of(ended(Status.REJECTED, reason="too risky")) == "rejected: too risky"
     assert error_of(ended(Status.CANCELLED)) == "cancelled"
     assert error_of(ended(Status.CANCELLED, reason="Aborted by user")) == "Aborted by user"
-    assert error_of(ended(Status.FAILED)) == "it failed, and nobody knows why"
+    assert error_of(ended(Status.FAILED)) == "it failed for an unknown reason"
 
 
 def test_progress_of_a_failed_run_tells_what_all_attempts_have_taken() -> None:

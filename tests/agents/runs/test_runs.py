@@ -277,7 +277,7 @@ async def test_a_limit_that_cannot_be_kept_is_told(app: Ade) -> None:
     task = await run(app, "codex", "hi", max_cost_usd=0.5)
 
     shown = [line.text for line in await lines_of(app, task)]
-    assert "[budget] codex does not tell its dollars: that limit cannot be kept" in shown
+    assert "[budget] codex does not report its dollars: that limit cannot be enforced" in shown
 
 
 @pytest.mark.parametrize("cwd", ["", "relative/folder", "~nobody-of-this-name/x"])

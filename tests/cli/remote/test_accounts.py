@@ -97,7 +97,7 @@ def test_nobody_acts_as_somebody_else_at_a_server(served: Shop) -> None:
     answer = served.remote("users", "add", "eve", "--no-password", "--as", "ada", "--json")
 
     assert code_of(answer) == (2, "needs_store")
-    assert "knows by the token who you are" in answer.error["message"]
+    assert "the token decides who you are" in answer.error["message"]
 
 
 def test_a_password_is_as_good_as_beside_the_store(served: Shop) -> None:
@@ -117,7 +117,7 @@ def test_a_link_leads_to_the_server_that_made_it(served: Shop) -> None:
         return session.account
 
     assert address == f"{served.url}/login"
-    assert answer.err == "Good once, for cyd, within ten minutes.\n"
+    assert answer.err == "Valid once, for cyd, within ten minutes.\n"
     assert with_stores(used) == "cyd"
     with pytest.raises(NotAuthenticated):
         with_stores(used)

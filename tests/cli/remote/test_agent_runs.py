@@ -68,7 +68,7 @@ def test_detached_it_prints_the_id_alone(staffed: Shop) -> None:
 def test_what_cannot_be_is_told(staffed: Shop) -> None:
     unknown = staffed.remote("run", "--agent", "poet", "hello")
     assert (unknown.code, unknown.out) == (3, "")
-    assert unknown.err == "error[unknown_name]: no worker has told of an agent type 'poet'; known are coder\n"
+    assert unknown.err == "error[unknown_name]: no worker has registered the agent type 'poet'; registered are coder\n"
     nowhere = staffed.remote("run", "--agent", "coder", "--cwd", "here", "hello")
     assert (nowhere.code, "on the machine of the worker" in nowhere.err) == (2, True)
     assert staffed.remote("run", "--agent", "coder", "hello", by="viewer").code == 7

@@ -37,7 +37,7 @@ def test_a_group_is_replayed_and_another_discarded(served: Shop) -> None:
     rest = served.remote("dlq", "discard", "--all", "--reason", "the shop is closed", "--yes")
     assert rest.out == "Discarded 2 dead letters.\n"
     for command in (("replay", "--all"), ("discard", "--all", "--reason", "none")):
-        assert served.same("dlq", *command, "--yes") == Answer(0, "", "No dead letter fits.\n")
+        assert served.same("dlq", *command, "--yes") == Answer(0, "", "No dead letter matches.\n")
     assert served.same("dlq", "replay", "--fingerprint", fingerprint, "--yes").code == 3
     assert served.local("show", ids[1], "--json").json["reason"] == "the shop is closed"
 

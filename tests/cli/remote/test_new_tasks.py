@@ -42,7 +42,7 @@ def test_mistakes_are_told_as_they_are_beside_the_store(served: Shop, folder: Pa
     served.environ.delenv("ADE_APP")  # it would know more than a worker has told
     nobody = served.remote("enqueue", "pack", "item=cup")
     assert (nobody.code, nobody.out) == (3, "")
-    assert "no worker has told of any yet: start its worker first" in nobody.err
+    assert "no worker has registered any yet: start its worker first" in nobody.err
     work()
     for mistake in (
         ("pakc", "item=lamp"),
@@ -147,7 +147,7 @@ def test_a_draft_is_written_changed_and_submitted(served: Shop) -> None:
     work()
     made = served.remote("draft", "pack", "item=cup", "--description", "for Ann")
     task_id = made.out.strip()
-    assert made.err == f"`ade submit {task_id}` puts it before people.\n"
+    assert made.err == f"`ade submit {task_id}` submits it for approval.\n"
 
     changed = served.remote("draft", "edit", task_id[-9:], "count=2", "--priority", "1")
     assert changed == Answer(0, f"{task_id}  changed: args, priority\n", "")

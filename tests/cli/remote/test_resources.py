@@ -120,4 +120,4 @@ def test_a_conversation_is_told_something_and_emptied(served: Shop) -> None:
     served.same("inbox", "remove", "conv-1", item, "--json")
     served.same("inbox", "show", "conv-9", "--json")
     assert served.remote("inbox", "clear", "conv-2", "--reason", "cancelled").out == "conv-2: 1 item removed\n"
-    assert served.remote("inbox", "reset", "conv-2").out == "conv-2: the next turn begins anew\n"
+    assert served.remote("inbox", "reset", "conv-2").out == "conv-2: the next turn starts from scratch\n"

@@ -127,7 +127,7 @@ def test_settings_of_this_machine_are_shown_though_the_server_is_away(served: Sh
     answer = served.remote("config", "show")
 
     assert (answer.code, "client.url" in answer.out) == (0, True)
-    assert "What is set at run time is not known" in answer.err
+    assert "Run-time settings could not be read" in answer.err
     assert served.remote("config", "get", "risk.high", "--json").code == 6
 
 

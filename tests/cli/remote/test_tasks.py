@@ -68,7 +68,9 @@ def test_the_end_is_waited_for(served: Shop) -> None:
     both = served.remote("wait", cup, lost)
     assert (both.code, {line.split("  ")[1] for line in both.lines}) == (1, {"completed", "failed"})
     late = served.same("wait", waits, "--timeout", "50ms")
-    assert late == Answer(124, "", "error[wait_timeout]: not everything finished in 0.05 s; it goes on, ask again\n")
+    assert late == Answer(
+        124, "", "error[wait_timeout]: not everything finished in 0.05 s; the tasks continue, wait again\n"
+    )
 
 
 def test_lines_are_followed_until_the_task_is_cancelled_by_somebody_else(served: Shop) -> None:
@@ -90,7 +92,7 @@ def test_many_are_cancelled_after_a_look_at_how_many(served: Shop) -> None:
     assert done.json == {"changed": [waits], "is_more": False}
     assert served.same("show", waits, "--json").json["reason"] == "sold out"
     nothing = served.same("cancel", "--tag", "gift", "--yes")
-    assert nothing == Answer(0, "", "No unfinished task fits.\n")
+    assert nothing == Answer(0, "", "No unfinished task matches.\n")
     assert served.same("cancel", cup).code == 4
 
 
@@ -99,7 +101,7 @@ def test_who_did_it_is_known_by_the_token(served: Shop) -> None:
 
     refused = served.remote("cancel", task_id, by="viewer")
     assert (refused.code, refused.out) == (7, "")
-    assert refused.err.startswith("error[not_permitted]: the-viewer has not the permission")
+    assert refused.err.startswith("error[not_permitted]: the-viewer does not have the permission")
     assert served.remote("cancel", task_id, by="operator").code == 0
     told = served.local("show", task_id, "--json").json["events"]
     assert [event["actor"] for event in told if event["type"] == "task.cancelled"] == ["the-operator"]

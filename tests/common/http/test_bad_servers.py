@@ -48,26 +48,26 @@ async def refused(behave: Behaviour, *, timeout: float = 60.0, most_bytes: int =
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 BAD = {
-    "hangs up at once": ([], "hung up before it answered"),
-    "hangs up in the head": ([HEAD], "did not answer as HTTP has it"),
-    "cuts a body of known length": ([HEAD + b"content-length: 10\r\n\r\nhalf"], "did not answer as HTTP has it"),
+    "hangs up at once": ([], "closed the connection before it answered"),
+    "hangs up in the head": ([HEAD], "did not send valid HTTP"),
+    "cuts a body of known length": ([HEAD + b"content-length: 10\r\n\r\nhalf"], "did not send valid HTTP"),
     "cuts a chunked body": (
         [HEAD + b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"],
-        "did not answer as HTTP has it",
+        "did not send valid HTTP",
     ),
     "sends chunks that are none": (
         [HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\nhello\r\n"],
-        "did not answer as HTTP has it",
+        "did not send valid HTTP",
     ),
-    "speaks something else": ([b"SSH-2.0-OpenSSH_9.2\r\n\r\n"], "did not answer as HTTP has it"),
+    "speaks something else": ([b"SSH-2.0-OpenSSH_9.2\r\n\r\n"], "did not send valid HTTP"),
     "names two lengths": (
         [HEAD + b"content-length: 1\r\ncontent-length: 2\r\n\r\nxy"],
-        "did not answer as HTTP has it",
+        "did not send valid HTTP",
     ),
     "sends headers without end": ([HEAD, *[b"x-more: " + b"y" * 1000 + b"\r\n"] * 40], "32,000 bytes of headers"),
     "sends one header without end": ([HEAD + b"x: " + b"y" * 100_000], "32,000 bytes of headers"),
     "sends first answers without end": ([b"HTTP/1.1 103 Early Hints\r\n\r\n"] * 2_000, "32,000 bytes of headers"),
-    "switches protocols": ([b"HTTP/1.1 101 Switching Protocols\r\n\r\n"], "did not answer as HTTP has it"),
+    "switches protocols": ([b"HTTP/1.1 101 Switching Protocols\r\n\r\n"], "did not send valid HTTP"),
     "sends too much": ([HEAD + b"content-length: 2000000\r\n\r\n", b"x" * 2_000_000], "more than 1,000,000 bytes"),
 }
 
@@ -168,7 +168,7 @@ async def test_where_nobody_listens_nothing_was_sent() -> None:
 async def test_a_name_that_does_not_exist_is_told_as_such() -> None:
     client = HttpClient("http://nobody.invalid")
 
-    with pytest.raises(ServerUnreachable, match="its name leads to no address"):
+    with pytest.raises(ServerUnreachable, match="its name has no address"):
         await client.request("GET", "/")
     await client.close()
 

@@ -307,7 +307,7 @@ async def test_an_emptied_server_is_reported_loudly_once_and_work_goes_on(
     with caplog.at_level(logging.ERROR, "ade.store"):
         for _ in range(3):
             await maintenance.checkpoint()
-    with pytest.raises(StaleLease, match="does not exist any more"):
+    with pytest.raises(StaleLease, match="no longer exists"):
         await scene.succeed(settled.running[0])
 
     assert [record.__dict__["event"] for record in caplog.records] == ["store_lost_its_data"]

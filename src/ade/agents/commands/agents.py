@@ -29,7 +29,7 @@ def agents() -> None:
 
 @agents.command("list", reads=True)
 async def list_agents(session: "Session") -> None:
-    """List all agents, how they stand, and how many of their units are in use."""
+    """List all agents with their status and how many of their units are in use."""
     async with session.api() as api:
         found = await all_of(api, api.list_agents)
     if session.out.as_json:
@@ -37,7 +37,9 @@ async def list_agents(session: "Session") -> None:
         return
     session.out.table(AGENT_HEAD, _agent_rows(found))
     if not found:
-        session.out.note("No agent is known. `ade agents register ID --max-tasks N` makes one, or a worker's --agent.")
+        session.out.note(
+            "No agents. `ade agents register ID --max-tasks N` creates one; so does a worker started with --agent."
+        )
 
 
 def _agent_rows(found: Sequence[AgentView]) -> list[Row]:
@@ -74,16 +76,16 @@ async def show(session: "Session", agent_id: str) -> None:
 
 @agents.command("register")
 @click.argument("agent_id", metavar="ID")
-@click.option("--max-tasks", type=int, required=True, help="Tasks it may have at once, in all its workers together.")
+@click.option("--max-tasks", type=int, required=True, help="Maximum concurrent tasks, across all its workers.")
 @click.option("--type", "kind", help="What kind of agent it is, for people.")
 @click.option(
     "--capability",
     "capabilities",
     multiple=True,
     metavar="WORD",
-    help="Its workers can do this: tasks may need it; may be repeated, or use commas.",
+    help="A capability of its workers that tasks can require; repeatable, or comma-separated.",
 )
-@click.option("--no-capabilities", is_flag=True, help="Take away the capabilities it had.")
+@click.option("--no-capabilities", is_flag=True, help="Remove its capabilities.")
 async def register(
     session: "Session",
     agent_id: str,
@@ -92,9 +94,9 @@ async def register(
     capabilities: tuple[str, ...],
     no_capabilities: bool,
 ) -> None:
-    """Make an agent known, or say anew what it is and may do; what is not said stays. What runs goes on either way.
+    """Register an agent, or change a registered one; omitted fields stay unchanged. Running tasks continue.
 
-    Workers of the agent learn of other capabilities with their next heartbeat.
+    Workers of the agent get changed capabilities with their next heartbeat.
     """
     if capabilities and no_capabilities:
         raise click.UsageError("Give either --capability or --no-capabilities.")
@@ -107,7 +109,7 @@ async def register(
 @agents.command("drain")
 @click.argument("agent_id", metavar="ID")
 async def drain(session: "Session", agent_id: str) -> None:
-    """Let an agent begin nothing new, in none of its workers; what it runs goes on."""
+    """Stop an agent from starting new tasks in any of its workers; running tasks continue."""
     async with session.api() as api:
         _print_agent(session, await api.drain_agent(agent_id))
 
@@ -115,7 +117,7 @@ async def drain(session: "Session", agent_id: str) -> None:
 @agents.command("activate")
 @click.argument("agent_id", metavar="ID")
 async def activate(session: "Session", agent_id: str) -> None:
-    """Let an agent begin tasks again."""
+    """Let an agent start tasks again."""
     async with session.api() as api:
         _print_agent(session, await api.activate_agent(agent_id))
 
@@ -123,7 +125,7 @@ async def activate(session: "Session", agent_id: str) -> None:
 @agents.command("offline")
 @click.argument("agent_id", metavar="ID")
 async def offline(session: "Session", agent_id: str) -> None:
-    """Mark an agent as not there: it begins nothing, and is not expected to be heard of."""
+    """Mark an agent as offline: it starts no tasks, and no heartbeat is expected."""
     async with session.api() as api:
         _print_agent(session, await api.mark_agent_offline(agent_id))
 
@@ -131,7 +133,7 @@ async def offline(session: "Session", agent_id: str) -> None:
 @agents.command("remove")
 @click.argument("agent_id", metavar="ID")
 async def remove(session: "Session", agent_id: str) -> None:
-    """Forget an agent. Workers that still run under its name make it known again."""
+    """Remove an agent. Workers that still run under its name register it again."""
     async with session.api() as api:
         await api.remove_agent(agent_id)
     if session.out.as_json:
@@ -164,13 +166,13 @@ _STYLES_SUBAGENTS = {
 
 @command("subagents", reads=True)
 @click.argument("task_id", metavar="[ID]", required=False)
-@click.option("--parent", metavar="ID", help="Only those that this task has begun.")
+@click.option("--parent", metavar="ID", help="Only those that this task has started.")
 @click.option("--status", type=click.Choice([str(status) for status in SubagentStatus]), help="Only those.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Show at most so many.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Show at most this many.")
 async def subagents(
     session: "Session", task_id: str | None, parent: str | None, status: str | None, limit: int
 ) -> None:
-    """List agents at work and those that are done, newest first; with an ID all that is known about one."""
+    """List running and finished agents, newest first; with an ID, show everything about one."""
     if task_id is not None:
         await _show_subagent(session, task_id)
         return
@@ -183,7 +185,7 @@ async def subagents(
     now = now_ms()
     session.out.table(HEAD, [_subagent_row(each, now) for each in page.items], _SPARE)
     if not page.items:
-        session.out.note("No agent fits. `ade run --agent TYPE PROMPT` lets one work.")
+        session.out.note("No agent matches. `ade run --agent TYPE PROMPT` starts one.")
 
 
 def _subagent_row(seen: Subagent, now: int) -> Row:

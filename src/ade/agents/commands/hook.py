@@ -39,13 +39,13 @@ def hook() -> None:
     "--for",
     "program",
     type=click.Choice([str(program) for program in HookedProgram]),
-    help="Whose hook it is; seen from what it is told otherwise.",
+    help="The program whose hook this is; detected from the input by default.",
 )
 def pre_tool_use(session: "Session", program: str | None) -> int:
-    """Read a tool call from stdin, as a PreToolUse hook is told it, and answer it in the program's own words.
+    """Read a tool call from stdin in the format of a PreToolUse hook, and answer in the program's own format.
 
-    Within a run of ADE's the run's guard decides, and approvals that people gave to the task; elsewhere the guard
-    rules of the store do. An error is a no.
+    Within a run of ADE, the guard of the run and the approvals of the task decide; elsewhere the guard
+    rules of the store do. After an error, the call is denied.
     """
     session.is_here = session.options.url is None and session.options.profile is None
     try:
@@ -55,7 +55,7 @@ def pre_tool_use(session: "Session", program: str | None) -> int:
         ruling = _ask(line, asked) if line else session.look(_rule(session, asked))
         reply = reply_of(asked.program, ruling)
     except Exception as error:
-        reply = HookReply(_NO, None, f"ade could not say whether this is allowed, so it is not: {error}")
+        reply = HookReply(_NO, None, f"ade could not check whether this is allowed, so it is denied: {error}")
     if reply.stdout is not None:
         print(json.dumps(reply.stdout))
     if reply.stderr:

@@ -73,7 +73,7 @@ def inbox() -> None:
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="How many.")
 @click.option("--after", default="", metavar="ID", help="Only those after this one.")
 async def list_inboxes(session: "Session", limit: int, after: str) -> None:
-    """List inboxes by id: how much waits in each, and who feeds on it."""
+    """List inboxes by id, with the number of waiting items and the consumer of each."""
     async with session.api() as api:
         page = await first_page(api.list_inboxes, limit=limit, after=after)
     seen = page.items
@@ -85,7 +85,7 @@ async def list_inboxes(session: "Session", limit: int, after: str) -> None:
     if not seen and after:
         session.out.note(f"No inbox comes after {after}.")
     elif not seen:
-        session.out.note("No conversation has an inbox yet. `ade inbox send ID TEXT` puts something into one.")
+        session.out.note("No conversation has an inbox yet. `ade inbox send ID TEXT` creates one.")
     elif len(seen) == limit:
         session.out.note(f"There may be more: --after {seen[-1].id}")
 
@@ -129,15 +129,15 @@ async def show(session: "Session", inbox_id: str) -> None:
     show_default=True,
     help="Where it comes from.",
 )
-@click.option("--agent-id", help="The agent it is for: items of another one are another turn.")
+@click.option("--agent-id", help="The agent it is for: items for different agents are different turns.")
 @click.option("--conversation-id", help="The same for the conversation.")
-@click.option("--consumer", metavar="NAME", help="Who feeds on the inbox from now on, such as agent:coder.")
-@click.option("--key", help="Put in once, however often it is sent under this key.")
+@click.option("--consumer", metavar="NAME", help="The consumer of the inbox from now on, such as agent:coder.")
+@click.option("--key", help="Idempotency key: sent again with the same key, the item is added once.")
 @as_option
 async def send(session: "Session", /, inbox_id: str, text: str, consumer: str | None, **about: Any) -> None:
-    """Put an item into an inbox, at its end. Whoever says it pays for what the agent does about it."""
+    """Add an item to the end of an inbox. The sender pays for what the agent does with it."""
     if not text.strip():
-        raise InvalidInboxItem("there is nothing in the text; say something")
+        raise InvalidInboxItem("the text is empty")
     new = _new_item(text, **about)
     async with session.api(must_exist=False) as api:
         put = await api.put_inbox_items(inbox_id, items=[new], consumer=consumer)
@@ -145,9 +145,9 @@ async def send(session: "Session", /, inbox_id: str, text: str, consumer: str | 
     if session.out.as_json:
         session.out.document(put)
     else:
-        session.out.line(f"{inbox_id}: {f'{item.item_id} put in' if item.is_new else f'{new.key} was put in before'}")
+        session.out.line(f"{inbox_id}: {f'{item.item_id} added' if item.is_new else f'{new.key} was put in before'}")
     if put.dropped:
-        session.out.note(f"The inbox is full: {', '.join(put.dropped)} gave way to it and is lost.")
+        session.out.note(f"The inbox is full: {', '.join(put.dropped)} dropped to make room.")
     if not put.is_fed:
         session.out.note(_not_fed(str(consumer)))
 
@@ -158,7 +158,7 @@ def _new_item(text: str, *, kind: str, source: str, **about: str | None) -> NewI
 
 
 def _not_fed(consumer: str) -> str:
-    note = f"No live worker feeds {consumer}: what is sent waits until one does."
+    note = f"No running worker consumes for {consumer}: items wait until one does."
     return note if is_run(consumer) else f"{note} Agents are called {task_name('TYPE')}, such as {task_name('coder')}."
 
 
@@ -168,10 +168,10 @@ def _not_fed(consumer: str) -> str:
     "--reason",
     type=click.Choice([str(reason) for reason in ClearReason]),
     required=True,
-    help="Why, for those who are told.",
+    help="The reason, shown to the senders.",
 )
 async def clear(session: "Session", inbox_id: str, reason: str) -> None:
-    """Remove all that waits in an inbox. A batch that is taken stays with whoever has it."""
+    """Remove all waiting items from an inbox. A batch in progress stays with its consumer."""
     async with session.api() as api:
         cleared = await api.clear_inbox(inbox_id, reason=ClearReason(reason))
     if session.out.as_json:
@@ -184,20 +184,20 @@ async def clear(session: "Session", inbox_id: str, reason: str) -> None:
 @inbox.command("reset")
 @click.argument("inbox_id", metavar="ID")
 async def reset(session: "Session", inbox_id: str) -> None:
-    """Forget the session and all else that its consumer remembers: the next turn begins anew. No item is lost."""
+    """Clear the session and all memory of the consumer: the next turn starts from scratch. No item is lost."""
     async with session.api() as api:
         await api.reset_inbox(inbox_id)
     if session.out.as_json:
         session.out.document({"inbox": inbox_id, "reset": True})
     else:
-        session.out.line(f"{inbox_id}: the next turn begins anew")
+        session.out.line(f"{inbox_id}: the next turn starts from scratch")
 
 
 @inbox.command("remove")
 @click.argument("inbox_id", metavar="ID")
 @click.argument("item_id", metavar="ITEM")
 async def remove(session: "Session", inbox_id: str, item_id: str) -> None:
-    """Take one item out of an inbox that waits there."""
+    """Remove one waiting item from an inbox."""
     async with session.api() as api:
         await api.remove_inbox_item(inbox_id, item_id)
     if session.out.as_json:

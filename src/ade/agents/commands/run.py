@@ -82,7 +82,7 @@ async def _tell_of_people(session: "Session", api: "Client", task_id: str) -> No
         async for task in changes:
             waits = task.status in _WAITS_FOR_PEOPLE
             if waits and not is_told:
-                session.out.note(f"It waits for people: `ade approvals show {task.id}` tells for whom.")
+                session.out.note(f"It waits for approval: `ade approvals show {task.id}` shows whose.")
             is_told = waits
 
 
@@ -98,7 +98,7 @@ def _summary(task: Task, result: AgentResult) -> str:
     facts += [f"{result.tokens:,} tokens"] if result.tokens is not None else []
     facts += [f"${result.cost_usd:.4g}"] if result.cost_usd is not None else []
     goes_on = result.session_id or result.agent_id or result.conversation_id
-    hint = f". Go on with `ade run --agent {result.subagent_type} --resume {task.id} ...`" if goes_on else ""
+    hint = f". Continue with `ade run --agent {result.subagent_type} --resume {task.id} ...`" if goes_on else ""
     return ", ".join(facts) + hint
 
 
@@ -117,14 +117,14 @@ async def resumed(api: "Client", resume: str, subagent_type: str) -> dict[str, A
     except UnknownTask:
         return {"session_id": resume}
     if task.name != task_name(subagent_type):
-        whose = f"an agent of type {type_of(task.name)}" if is_run(task.name) else f"{task.name}, which is no agent"
-        raise click.UsageError(f"Task {task.id} was done by {whose}: {subagent_type} cannot go on with it.")
+        whose = f"an agent of type {type_of(task.name)}" if is_run(task.name) else f"{task.name}, which is not an agent"
+        raise click.UsageError(f"Task {task.id} was done by {whose}: {subagent_type} cannot continue it.")
     known = result_in(await result_of(api, task)) or progress_in(task.progress)
     found = {name: value for name in _KEPT if known is not None and (value := getattr(known, name)) is not None}
     if not found.keys() - {"session_tokens"}:
-        raise click.UsageError(f"Task {task.id} has left no session to go on in.")
+        raise click.UsageError(f"Task {task.id} has no session to continue.")
     if not task.is_final:
-        raise click.UsageError(f"Task {task.id} still works in that session: wait for it, or cancel it.")
+        raise click.UsageError(f"Task {task.id} is still running in that session: wait for it, or cancel it.")
     return found | await _place(api, task)
 
 
@@ -191,30 +191,34 @@ _INTERRUPTED = "interrupted by Ctrl-C"
 @click.option("--agent", "subagent_type", required=True, metavar="TYPE", help="Which agent: claude, coder, ...")
 @click.option("--model", help="Another model than the agent's own.")
 @click.option("--description", help="A few words for people; otherwise the prompt's first line.")
-@click.option("--max-turns", type=click.IntRange(min=1), help="Turns it may take at most.")
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens it may use at most.")
-@click.option("--max-cost", "max_cost_usd", type=click.FloatRange(min=0, min_open=True), help="Dollars it may cost.")
+@click.option("--max-turns", type=click.IntRange(min=1), help="Maximum number of turns.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Maximum number of tokens.")
+@click.option(
+    "--max-cost", "max_cost_usd", type=click.FloatRange(min=0, min_open=True), help="Maximum cost in dollars."
+)
 @click.option("--cwd", type=click.Path(), help="The folder it works in, on the machine of the worker.")
-@click.option("--resume", metavar="SESSION|TASK", help="Go on in this session, or in that of an earlier task.")
-@click.option("--conversation", "parent_conversation", metavar="ID", help="Tell this conversation's inbox of the end.")
-@click.option("--priority", type=int, help="0 first, 9 last.")
-@click.option("--tag", "--tags", "tags", multiple=True, help="A word to find it by; may be repeated, or use commas.")
-@click.option("--timeout", type=DURATION, help="The longest a run may take.")
+@click.option("--resume", metavar="SESSION|TASK", help="Continue this session, or the session of an earlier task.")
+@click.option(
+    "--conversation", "parent_conversation", metavar="ID", help="Notify the inbox of this conversation when it ends."
+)
+@click.option("--priority", type=int, help="0 is first, 9 last.")
+@click.option("--tag", "--tags", "tags", multiple=True, help="A tag to find it by; repeatable, or comma-separated.")
+@click.option("--timeout", type=DURATION, help="Time limit of a run.")
 @click.option("--detach", is_flag=True, help="Print the task's id and do not wait.")
 @as_option
 async def run(
     session: "Session", /, prompt: str, subagent_type: str, resume: str | None, detach: bool, **given: Any
 ) -> int:
-    """Let an agent work on PROMPT, show what it does, and print its report. PROMPT may be - for stdin.
+    """Run an agent on PROMPT, show its progress, and print its report. PROMPT may be - for stdin.
 
     \b
       ade run --agent claude "Why does the login test fail?"
       ade run --agent coder --resume 019a2b3c "Now fix it."
       git diff | ade run --agent reviewer -
 
-    The report goes to stdout, what the agent does on the way to stderr. Ctrl-C cancels the task. If no worker runs
-    agents of this type, this command does, in the current folder unless --cwd names another; not so with a server,
-    where the task waits for a worker.
+    The report goes to stdout, the progress to stderr. Ctrl-C cancels the task. If no worker runs
+    agents of this type, this command does, in the current folder unless --cwd names another. With a server, the task
+    waits for a worker.
     """
     with interruptible():
         text = sys.stdin.read() if prompt == "-" else prompt
@@ -232,7 +236,7 @@ def _folder(session: "Session", cwd: str) -> str:
     if session.server is None:
         return str(Path(cwd).expanduser().absolute())
     if not Path(cwd).is_absolute():
-        raise click.UsageError("With a server --cwd is a whole path, on the machine of the worker.")
+        raise click.UsageError("With a server, --cwd must be an absolute path on the machine of the worker.")
     return cwd
 
 
@@ -343,7 +347,7 @@ async def _is_served(api: "Client", name: str) -> bool:
 async def _unknown_type(api: "Client", subagent_type: str) -> UnknownName:
     names = [known.name for known in await all_of(api, api.list_definitions)]
     listed = ", ".join(sorted(type_of(name) for name in names if is_run(name))) or "none"
-    return UnknownName(f"no worker has told of an agent type {subagent_type[:100]!r}; known are {listed}")
+    return UnknownName(f"no worker has registered the agent type {subagent_type[:100]!r}; registered are {listed}")
 
 
 async def _detached(session: "Session", api: "Client", task_id: str, subagent_type: str, *, is_served: bool) -> int:
@@ -364,7 +368,7 @@ async def _cancelled(session: "Session", api: "Client", task_id: str) -> int:
         await api.cancel_task(task_id, reason=_INTERRUPTED)
         session.out.note(f"Cancelled task {task_id}.")
     except IllegalTransition:
-        session.out.note(f"Task {task_id} had ended already.")
+        session.out.note(f"Task {task_id} had already ended.")
     except AdeError as error:
-        session.out.note(f"Task {task_id} could not be cancelled and goes on: {error.detail}")
+        session.out.note(f"Task {task_id} could not be cancelled and continues: {error.detail}")
     return ExitCode.INTERRUPTED

@@ -223,7 +223,7 @@ async def put_inbox_items(services: Services, request: RequestContext, inbox_id:
     news = [_new_item(request, form) for form in body.items]
     put = await inbox.enqueue_all(news, consumer=body.consumer, check=partial(_check_binding, request, body.consumer))
     if put is None:
-        raise InboxFull(f"the inbox {inbox_id} is full", advice=f"`ade inbox show {inbox_id}` tells what waits in it")
+        raise InboxFull(f"the inbox {inbox_id} is full", advice=f"`ade inbox show {inbox_id}` shows what waits in it")
     has_feeder = body.consumer is None or await is_fed(services.stores, body.consumer)
     items = [
         PutItem(is_new=False, key=one.key)
@@ -243,7 +243,7 @@ def _inbox(services: Services, inbox_id: str, callbacks: QueueCallbacks | None =
 def _new_item(request: RequestContext, form: NewInboxItem) -> NewItem:
     said = form.text if form.content is None else form.content
     if not said or (isinstance(said, str) and not said.strip()):
-        raise InvalidInboxItem("there is nothing in the text; say something")
+        raise InvalidInboxItem("the text is empty")
     is_said = form.kind in _SAID and form.source in _SPEAKERS
     if not is_said or (form.key is not None and form.key.startswith(_TASK_KEYS)):
         request.require(Permission.OPERATE)
@@ -288,7 +288,7 @@ async def reset_inbox(services: Services, request: RequestContext, inbox_id: str
     await _check_known(services, inbox_id)
     if not await _inbox(services, inbox_id).reset():
         raise InboxBusy(
-            f"a batch of the inbox {inbox_id} is out, and whoever has it writes what he remembers at its end; try"
+            f"a batch of the inbox {inbox_id} is in progress, and its consumer stores its memory at the end; try"
             " again then, or cancel the task of the turn first"
         )
 

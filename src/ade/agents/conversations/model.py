@@ -51,25 +51,25 @@ class InvalidInboxItem(AdeError):
 
 
 class UnknownInbox(AdeError):
-    """Nothing was ever put into an inbox of this id, or it is long forgotten."""
+    """No inbox with this id exists, or it has expired."""
 
     code = "unknown_inbox"
 
 
 class UnknownInboxItem(AdeError):
-    """No such item waits in the inbox: it was taken, removed or cleared, or never was there."""
+    """No such item waits in the inbox: it was taken, removed, or cleared, or never existed."""
 
     code = "unknown_inbox_item"
 
 
 class InboxBusy(AdeError):
-    """A batch of the inbox is out, and whoever has it would write over this. Nothing was stored."""
+    """A batch of the inbox is in progress, and its consumer would overwrite this. Nothing was stored."""
 
     code = "inbox_busy"
 
 
 class InboxFull(AdeError):
-    """The inbox takes no more items until somebody has taken some. Nothing was stored."""
+    """The inbox is full until its consumer has taken some items. Nothing was stored."""
 
     code = "inbox_full"
 
@@ -219,15 +219,15 @@ def _check_size(item: NewItem) -> None:
         encoded = msgspec.json.encode(item)
         is_deep = isinstance(item.content, list) and is_too_deep(msgspec.json.decode(encoded)["content"])
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise InvalidInboxItem(f"the item cannot be kept as JSON: {error}") from None
+        raise InvalidInboxItem(f"the item cannot be stored as JSON: {error}") from None
     if len(encoded) > LARGEST_ITEM:
         raise InvalidInboxItem(
             f"an item has at most {LARGEST_ITEM:,} bytes as JSON, and this one has {len(encoded):,}; "
-            "put what is large into a file, and the file's name into the item"
+            "store large content in a file, and send the file name"
         )
     if is_deep:
         raise InvalidInboxItem(
-            f"lists and objects lie in one another at most {DEEPEST} deep in an item; make it flatter"
+            f"lists and objects can be nested at most {DEEPEST} levels deep in an item; make it flatter"
         )
 
 
@@ -270,7 +270,7 @@ def _check_name(what: str, name: object) -> None:
     is_text = isinstance(name, str) and 1 <= len(name) <= LONGEST_NAME and name.isprintable()
     if not is_text or any(each in str(name) for each in " {}"):
         raise InvalidInbox(
-            f"{what} has 1 to {LONGEST_NAME} printable characters, no spaces and no braces; this has not: {name!r:.120}"
+            f"{what} has 1 to {LONGEST_NAME} printable characters, no spaces and no braces; got: {name!r:.120}"
         )
 
 
@@ -281,10 +281,10 @@ def check_memory(memory: object) -> None:
         decoded = msgspec.json.decode(encoded)
         is_same = decoded == memory
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise InvalidInbox(f"what an inbox remembers must be JSON: {error}") from None
+        raise InvalidInbox(f"the memory of an inbox must be JSON: {error}") from None
     if len(encoded) > LARGEST_MEMORY:
-        raise InvalidInbox(f"an inbox remembers at most {LARGEST_MEMORY:,} bytes of JSON, not {len(encoded):,}")
+        raise InvalidInbox(f"the memory of an inbox has at most {LARGEST_MEMORY:,} bytes of JSON, not {len(encoded):,}")
     if is_too_deep(decoded):
-        raise InvalidInbox(f"what an inbox remembers lies at most {DEEPEST} deep in one another; make it flatter")
+        raise InvalidInbox(f"the memory of an inbox can be nested at most {DEEPEST} levels deep; make it flatter")
     if not isinstance(memory, dict) or not is_same:
-        raise InvalidInbox("what an inbox remembers must be an object of plain JSON: texts, numbers, lists, objects")
+        raise InvalidInbox("the memory of an inbox must be a JSON object of strings, numbers, lists, and objects")

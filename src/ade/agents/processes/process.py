@@ -136,7 +136,7 @@ def check(spec: ProcessSpec) -> None:
 
 def _check_text(text: str, what: str) -> None:
     if "\0" in text:
-        raise ProgramNotStarted(f"{what} has a NUL character in it, which no program can be given; leave it out")
+        raise ProgramNotStarted(f"{what} contains a NUL character, which cannot be passed to a program; remove it")
     try:
         os.fsencode(text)
     except UnicodeEncodeError as error:
@@ -193,7 +193,7 @@ def refusal(spec: ProcessSpec, where: str, number: int) -> ProgramNotStarted:
     reasons = {
         errno.ENOENT: _not_found(spec),
         errno.EACCES: f"{program} may not be executed; make it executable (chmod +x) or name another program",
-        errno.ENOEXEC: f"{program} is no program for this machine; a script needs a first line such as #!/bin/sh",
+        errno.ENOEXEC: f"{program} is not a program for this machine; a script needs a first line such as #!/bin/sh",
         errno.E2BIG: f"the arguments of {program} are too long for the kernel; give the prompt by stdin",
     }
     return ProgramNotStarted(reasons.get(number) or f"{program} could not be started: {os.strerror(number)}")

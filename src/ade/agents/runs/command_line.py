@@ -63,9 +63,7 @@ def command_of(profile: Profile, assignment: RunAssignment, hook: str | None = N
     )
     for word in argv:
         if "\0" in word or not _fits(word):
-            raise InvalidArguments(
-                f"no program can be given {word[:40]!r}... as an argument: it is too long or has NUL"
-            )
+            raise InvalidArguments(f"{word[:40]!r}... cannot be passed to a program: it is too long or contains NUL")
     return CommandLine(argv, None if is_argument else values["prompt"].encode("utf-8", "replace"))
 
 

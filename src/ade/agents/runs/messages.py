@@ -171,7 +171,7 @@ def report_of(task: Task, result: AgentResult | None) -> str:
 def error_of(task: Task) -> str:
     """Return why the task did not complete."""
     if task.status is Status.FAILED:
-        return task.error.message if task.error is not None else "it failed, and nobody knows why"
+        return task.error.message if task.error is not None else "it failed for an unknown reason"
     if task.status is Status.CANCELLED and task.reason:
         return task.reason  # such as "Aborted by user"
     return f"{task.status}: {task.reason}" if task.reason else str(task.status)

@@ -112,7 +112,7 @@ def used_up(budgets: Mapping[str, Budget]) -> str | None:
     for whose, budget in budgets.items():
         for measure in BudgetMeasure:
             if getattr(budget, measure.value) == 0:
-                return f"the budget of the {whose} is used up: there are no {measure.words} left for another run"
+                return f"the budget of the {whose} is used up: no {measure.words} are left for another run"
     return None
 
 
@@ -121,7 +121,7 @@ def used_up(budgets: Mapping[str, Budget]) -> str | None:
 
 LINE_VARIABLE = "ADE_HOOK_LINE"  # variable in an agent's environment with its hooks' socket
 LONGEST_CALL = 1024 * 1024
-_NEEDED = "people must agree to this; the run ends here and goes on in its session when they have"
+_NEEDED = "this requires approval; the run ends here and continues in its session once it is approved"
 
 
 class HookAnswer(StrEnum):
@@ -170,7 +170,7 @@ def parse_tool_request(given: Mapping[str, Any], program: HookedProgram | None =
     """Parse the request that a program sent to its hook on stdin. Raises InvalidArguments."""
     tool, arguments = given.get("tool_name"), given.get("tool_input")
     if not isinstance(tool, str) or not tool or not isinstance(arguments, dict):
-        raise InvalidArguments("a hook is told tool_name, a text, and tool_input, an object; this is something else")
+        raise InvalidArguments("the input of a hook must have tool_name, a string, and tool_input, an object")
     call_id = given.get("tool_use_id")
     return ToolCallRequest(program or _guessed(given), tool, arguments, call_id if isinstance(call_id, str) else None)
 

@@ -122,7 +122,7 @@ class Program:
 
     def _why(self, ended: ProcessResult) -> tuple[RunFailure | None, str]:
         if ended.why is ExitCause.MEMORY_LIMIT:
-            return RunFailure.OUT_OF_MEMORY, f"it took more than the {self._profile.memory_mb:,} MB it may have"
+            return RunFailure.OUT_OF_MEMORY, f"it exceeded its memory limit of {self._profile.memory_mb:,} MB"
         if ended.why is ExitCause.LOST:
             return RunFailure.KILLED, "the process that looked after it was killed; what was found of it was ended"
         if ended.why is ExitCause.WORKER_GONE:

@@ -117,7 +117,7 @@ def without_capture(profile: Profile, budget: Budget) -> list[str]:
     told = TELLS.get(profile.protocol, frozenset())
     asked = [measure for measure in BudgetMeasure if getattr(budget, measure.value) is not None]
     return [
-        f"[budget] {profile.name} does not tell its {measure.words}: that limit cannot be kept"
+        f"[budget] {profile.name} does not report its {measure.words}: that limit cannot be enforced"
         for measure in asked
         if measure not in told
     ]
@@ -125,7 +125,7 @@ def without_capture(profile: Profile, budget: Budget) -> list[str]:
 
 _MOST_PROGRAMS = 100  # program starts per run; every tool call that is approved later needs one
 _PURSE_S = 5.0  # interval for reading what the author's other runs have spent
-_ASKS_AGAIN = "it asks for the tool call that people have agreed to again and again, and does not make it"
+_ASKS_AGAIN = "it requests the approved tool call again and again without making it"
 TASK, AUTHOR = "task", "author"
 log = Log("ade.agents")
 

@@ -59,13 +59,13 @@ AHEAD = FutureTime()
 
 @group("delegations", bare="list")
 def delegations() -> None:
-    """Who lets whom answer reviews in his place. `ade delegations` alone lists them."""
+    """Delegations of reviews to other accounts. `ade delegations` alone lists them."""
 
 
 @delegations.command("list", reads=True)
-@click.option("--account", metavar="NAME", help="Only those that one account has given or was given.")
+@click.option("--account", metavar="NAME", help="Only those from or to this account.")
 async def list_delegations(session: "Session", account: str | None) -> None:
-    """List delegations; those that are over are shown for 90 days."""
+    """List delegations; ended ones are shown for 90 days."""
     named = None if account is None else normal_id(account)
     async with session.api() as api:
         known = await all_of(api, api.list_delegations, account=named)
@@ -75,7 +75,7 @@ async def list_delegations(session: "Session", account: str | None) -> None:
     now = now_ms()
     session.out.table(DELEGATION_COLUMNS, [_delegation_row(each, now) for each in known], ("starts", "state"))
     if not known:
-        session.out.note("No delegations. `ade delegations create --to NAME --ends 14d` makes one.")
+        session.out.note("No delegations. `ade delegations create --to NAME --ends 14d` creates one.")
 
 
 def _delegation_row(each: Delegation, now: int) -> Row:
@@ -106,20 +106,20 @@ def _state(each: Delegation, now: int) -> str:
 
 @delegations.command("create")
 @click.option(
-    "--from", "delegator", metavar="NAME", help="Whose place it is; otherwise yours. An admin may name others."
+    "--from", "delegator", metavar="NAME", help="The account that delegates; yours by default. Admins can name others."
 )
-@click.option("--to", "delegate", metavar="NAME", required=True, help="Who answers: an active reviewer or admin.")
-@click.option("--starts", type=AHEAD, default="0", help="A date and time, or how long from now; otherwise now.")
-@click.option("--ends", type=AHEAD, required=True, help="A date and time, or how long after the start; 90d at most.")
-@click.option("--name", "names", multiple=True, help="Only for tasks of this name; `*` stands for anything.")
+@click.option("--to", "delegate", metavar="NAME", required=True, help="The delegate: an active reviewer or admin.")
+@click.option("--starts", type=AHEAD, default="0", help="A date and time, or a duration from now; now by default.")
+@click.option("--ends", type=AHEAD, required=True, help="A date and time, or a duration from the start; at most 90d.")
+@click.option("--name", "names", multiple=True, help="Only for tasks with this name; `*` matches anything.")
 @click.option("--tag", "tags", multiple=True, help="Only for tasks with one of these tags.")
 @click.option("--resource-type", "resource_types", multiple=True, help="Only for tasks with such resources.")
-@click.option("--from-level", type=_LEVEL, default="low", show_default=True, help="Only from this risk on.")
-@click.option("--to-level", type=_LEVEL, default="critical", show_default=True, help="Only up to this risk.")
-@click.option("--cascade", "cascades", is_flag=True, help="Whoever gets it may pass it on.")
+@click.option("--from-level", type=_LEVEL, default="low", show_default=True, help="Only from this risk level up.")
+@click.option("--to-level", type=_LEVEL, default="critical", show_default=True, help="Only up to this risk level.")
+@click.option("--cascade", "cascades", is_flag=True, help="The delegate can delegate further.")
 @as_option
 async def create(session: "Session", /, from_level: str, to_level: str, **given: Any) -> None:
-    """Let somebody answer in your place for a while, for everything or for some tasks only."""
+    """Let someone else answer reviews for you for a while, for all tasks or only some."""
     async with session.api() as api:
         made = await api.create_delegation(from_level=RiskLevel(from_level), to_level=RiskLevel(to_level), **given)
     _print_delegation(session, made)
@@ -151,14 +151,14 @@ STATS_COLUMNS = ("policy", "waiting", "approved", "rejected", "changes", "expire
 
 @command("stats", reads=True)
 @click.argument("name", required=False)
-@click.option("--all", "of_all", is_flag=True, help="Of everybody: what waits, how approvals end, and how fast.")
-@click.option("--over", default="7d", show_default=True, metavar="TIME", help="With --all: how far to look back.")
+@click.option("--all", "of_all", is_flag=True, help="Of all accounts: what waits, and how approvals end and how fast.")
+@click.option("--over", default="7d", show_default=True, metavar="TIME", help="With --all: the period to look back.")
 @as_option
 async def stats(session: "Session", name: str | None, of_all: bool, over: str) -> None:
-    """Show what waits for an account, and what it has answered today (UTC); otherwise for you."""
+    """Show what waits for an account, and what it has answered today (UTC); yours by default."""
     seconds = seconds_of(over)
     if not seconds:
-        raise click.UsageError(f"--over {over!r} is no length of time; write 90m, 24h or 7d.")
+        raise click.UsageError(f"--over {over!r} is not a duration; write 90m, 24h, or 7d.")
     if of_all and name is not None:
         raise click.UsageError("Give an account or --all, not both.")
     if of_all:
@@ -236,10 +236,10 @@ def _time(ms: int | None) -> str:
 @command("amend")
 @click.argument("task_id", metavar="ID")
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
-@click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="All arguments anew, as one JSON object.")
-@click.option("--description", help="Another sentence for people.")
-@click.option("--digest", required=True, help="Of what you have looked at.")
-@click.option("--reason", default="", help="Why; kept on record.")
+@click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="All arguments, as one JSON object.")
+@click.option("--description", help="A new description.")
+@click.option("--digest", required=True, help="The digest of what you reviewed.")
+@click.option("--reason", default="", help="The reason; stored with the vote.")
 @as_option
 async def amend(
     session: "Session",
@@ -251,7 +251,7 @@ async def amend(
     digest: str,
     reason: str,
 ) -> None:
-    """Change a task that waits for you, and put it before people again. You have a hand in it then: others answer."""
+    """Change a task that waits for approval, and submit it again. You become an author, so others must answer."""
     if not pairs and arguments is None and description is None:
         raise click.UsageError("Say what to change: KEY=VALUE, --args or --description.")
     async with session.api() as api:
@@ -266,10 +266,10 @@ async def amend(
 
 @command("snooze")
 @click.argument("task_id", metavar="ID")
-@click.option("--for", "span", type=DURATION, default=3_600.0, show_default="1h", help="How long; seven days at most.")
+@click.option("--for", "span", type=DURATION, default=3_600.0, show_default="1h", help="How long; at most 7d.")
 @as_option
 async def snooze(session: "Session", task_id: str, span: float) -> None:
-    """Leave a task out of your list for a while; you can answer it all the same."""
+    """Hide a task from your list for a while; you can still answer it."""
     async with session.api() as api:
         put_off = await api.snooze_approval(await find_id(api, task_id), seconds=span)
     if session.out.as_json:
@@ -281,7 +281,7 @@ async def snooze(session: "Session", task_id: str, span: float) -> None:
 @group("approvals", bare="list")
 @as_option
 def approvals() -> None:
-    """What waits for people: list, show, answer, start. `ade approvals` alone lists what waits for you."""
+    """Tasks that wait for approval: list, show, answer, start. `ade approvals` alone lists those that wait for you."""
 
 
 for answer in (approve, reject, request_changes, amend, snooze, batch, break_glass, stats):
@@ -289,10 +289,10 @@ for answer in (approve, reject, request_changes, amend, snooze, batch, break_gla
 
 
 @approvals.command("list", reads=True)
-@click.option("--mine/--all", "mine", default=None, help="What you may answer, or what anybody may.")
+@click.option("--mine/--all", "mine", default=None, help="Tasks that you can answer, or all of them.")
 @as_option
 async def list_approvals(session: "Session", mine: bool | None) -> None:
-    """List what waits for an answer, the most urgent first. Without an account of yours, all of it."""
+    """List tasks that wait for approval, most urgent first. Without an account, list all of them."""
     async with session.api() as api:
         found = await me(api)
         account = session.account if found is None else found.user.id
@@ -306,13 +306,13 @@ async def list_approvals(session: "Session", mine: bool | None) -> None:
     if not items:
         session.out.note(f"Nothing waits for {account}." if mine else "Nothing waits for an answer.")
     else:
-        session.out.note("`ade approvals show ID` tells all about one, `ade approvals approve ID --digest D` agrees.")
+        session.out.note("`ade approvals show ID` shows one, `ade approvals approve ID --digest D` approves it.")
 
 
 @approvals.command("show", reads=True)
 @click.argument("task_id", metavar="ID")
 async def show(session: "Session", task_id: str) -> None:
-    """Show what is to be approved, its risk, who has answered and who still may; earlier approvals too."""
+    """Show what is to be approved, its risk, who has answered, and who still can; also earlier approvals."""
     async with session.api() as api:
         approval = await api.get_approval(await find_id(api, task_id.partition(".")[0]))
     if session.out.as_json:
@@ -333,17 +333,17 @@ async def show(session: "Session", task_id: str) -> None:
 @click.argument("text")
 @as_option
 async def comment(session: "Session", task_id: str, text: str) -> None:
-    """Say something that is no vote."""
+    """Comment without voting."""
     async with session.api() as api:
         print_vote(session, await api.comment_on_approval(await find_id(api, task_id), text=text))
 
 
 @approvals.command("delegate")
 @click.argument("task_id", metavar="ID")
-@click.option("--to", "delegate", metavar="NAME", required=True, help="Who answers: an active reviewer or admin.")
+@click.option("--to", "delegate", metavar="NAME", required=True, help="The delegate: an active reviewer or admin.")
 @as_option
 async def delegate(session: "Session", task_id: str, delegate: str) -> None:
-    """Let somebody answer in your place for this one task, until its approval expires."""
+    """Let someone else answer for you for this one task, until its approval expires."""
     async with session.api() as api:
         found, gate_id = await named_gate(api, task_id)
         made = await api.delegate_approval(found, to=delegate, approval=gate_id)
@@ -356,10 +356,10 @@ async def delegate(session: "Session", task_id: str, delegate: str) -> None:
 
 @approvals.command("revoke")
 @click.argument("task_id", metavar="ID")
-@click.option("--reason", required=True, help="Why; kept on record.")
+@click.option("--reason", required=True, help="The reason; stored with the vote.")
 @as_option
 async def revoke(session: "Session", task_id: str, reason: str) -> None:
-    """Take an approval back before the task runs: people are asked anew. For those who gave it, and for admins."""
+    """Revoke an approval before the task runs: approval is requested again. For the voter and for admins."""
     async with session.api() as api:
         print_vote(session, await api.revoke_approval(await find_id(api, task_id), reason=reason))
 
@@ -368,7 +368,7 @@ async def revoke(session: "Session", task_id: str, reason: str) -> None:
 @click.argument("task_id", metavar="ID")
 @as_option
 async def start(session: "Session", task_id: str) -> None:
-    """Let an approved task that waits for a hand join its queue. For its author, and for operators."""
+    """Start an approved task that waits for a manual start. For its author and for operators."""
     async with session.api() as api:
         print_vote(session, await api.apply_task(await find_id(api, task_id)))
 
@@ -376,10 +376,10 @@ async def start(session: "Session", task_id: str) -> None:
 @approvals.command("dismiss")
 @click.argument("task_id", metavar="ID")
 @click.argument("voter")
-@click.option("--reason", required=True, help="Why; kept on record.")
+@click.option("--reason", required=True, help="The reason; stored with the vote.")
 @as_option
 async def dismiss(session: "Session", task_id: str, voter: str, reason: str) -> None:
-    """Strike out somebody's request for changes, as an admin: the task is put before people again."""
+    """Dismiss a request for changes, as an admin: the task waits for approval again."""
     async with session.api() as api:
         print_vote(
             session, await api.dismiss_request(await find_id(api, task_id), voter=normal_id(voter), reason=reason)
@@ -390,6 +390,6 @@ async def dismiss(session: "Session", task_id: str, voter: str, reason: str) -> 
 @click.argument("task_id", metavar="ID")
 @as_option
 async def roll_back(session: "Session", task_id: str) -> None:
-    """Enqueue what undoes a task that has ended; once, however often it is asked for. Prints the id of that."""
+    """Enqueue the rollback of a finished task, once, however often this is called. Prints the id of that task."""
     async with session.api() as api:
         print_vote(session, await api.roll_back_task(await find_id(api, task_id)))

@@ -46,7 +46,7 @@ class DraftGroup(AdeGroup):
 
 @click.group("draft", cls=DraftGroup, context_settings={"ignore_unknown_options": True})
 def draft() -> None:
-    """Write a task that people approve before it runs. `ade draft NAME KEY=VALUE...` is `ade draft new`."""
+    """Create a task that must be approved before it runs. `ade draft NAME KEY=VALUE...` is `ade draft new`."""
 
 
 @draft.command("new")
@@ -67,7 +67,7 @@ async def new(
     \b
       ade draft deploy service=web --resource service:web --start by_hand
 
-    Nothing runs before it was submitted and approved; until it is submitted it may be edited.
+    It runs only after it is submitted and approved; until it is submitted, it can be edited.
     """
     said = said_options(given)
     if not allow_unknown:
@@ -80,22 +80,22 @@ async def new(
         session.out.document(task)
     else:
         session.out.line(task.id)
-        session.out.note(f"`ade submit {task.id}` puts it before people.")
+        session.out.note(f"`ade submit {task.id}` submits it for approval.")
 
 
 @draft.command("edit")
 @click.argument("task_id", metavar="ID")
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
-@click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="All arguments anew, as one JSON object.")
-@click.option("--description", help="Another sentence for people.")
-@click.option("--priority", type=int, help="Another priority: 0 goes first, 9 last.")
+@click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="All arguments, as one JSON object.")
+@click.option("--description", help="A new description.")
+@click.option("--priority", type=int, help="A new priority: 0 is first, 9 last.")
 @as_option
 async def edit(
     session: "Session", /, task_id: str, pairs: tuple[str, ...], arguments: dict[str, Any] | None, **given: Any
 ) -> None:
-    """Change a draft. Arguments that are not named stay as they are; what was said about the draft counts no more.
+    """Change a draft. Omitted arguments stay unchanged; earlier votes on it no longer count.
 
-    Whoever edits a task cannot approve it.
+    An account that edits a task cannot approve it.
     """
     fields = {name: value for name, value in given.items() if value is not None}
     if not pairs and arguments is None and not fields:
@@ -119,10 +119,10 @@ async def edit(
 @command("submit")
 @click.argument("task_id", metavar="ID")
 @click.option("--wait", is_flag=True, help="Wait until it is previewed and assessed.")
-@click.option("--timeout", type=DURATION, help="How long to wait at most; otherwise for ever.")
+@click.option("--timeout", type=DURATION, help="Maximum time to wait; forever by default.")
 @as_option
 async def submit(session: "Session", task_id: str, wait: bool, timeout: float | None) -> None:
-    """Freeze a draft and have it assessed: previewed by a worker if its task can be, scored, and put before people."""
+    """Submit a draft for approval: it is frozen, previewed by a worker if possible, and its risk is scored."""
     async with session.api() as api:
         task = await api.submit_task(await find_id(api, task_id))
         if wait or timeout is not None:
@@ -133,7 +133,7 @@ async def submit(session: "Session", task_id: str, wait: bool, timeout: float | 
     session.out.line(f"{task.id}  {task.status}")
     errors = task.review.errors if task.review is not None else ()
     for error in errors if task.status is Status.DRAFT else ():
-        session.out.note(f"It went back to its author: {error}")
+        session.out.note(f"It was returned to its author: {error}")
 
 
 async def _assessed(api: "Client", task: Task, timeout: float | None) -> Task:
@@ -144,5 +144,5 @@ async def _assessed(api: "Client", task: Task, timeout: float | None) -> Task:
                 if changed.status is not Status.SUBMITTED:
                     return changed
     except TimeoutError:
-        raise WaitTimeout(f"it was not assessed in {timeout:g} s; `ade explain {task.id}` tells why") from None
+        raise WaitTimeout(f"it was not assessed in {timeout:g} s; `ade explain {task.id}` shows why") from None
     raise AssertionError("events do not end by themselves")

@@ -47,7 +47,7 @@ def show_findings(out: CommandOutput, findings: Findings) -> None:
     out.facts([("risk", _risk(findings))])
     out.line("")
     if findings.has_preview:
-        out.line(f"Tasks of this name are previewed and put before people, under {findings.chosen.policy.id}:")
+        out.line(f"Tasks of this name are previewed and submitted for approval, under {findings.chosen.policy.id}:")
     else:
         out.line(f"If people must approve it, under {findings.chosen.policy.id}:")
     for why in findings.chosen.why:
@@ -58,9 +58,9 @@ def show_findings(out: CommandOutput, findings: Findings) -> None:
     times = f"open for {short_span(policy.expires_after_ms)}, good for {short_span(policy.valid_for_ms)} once approved"
     out.line(times)
     if findings.chosen.auto_approve is not None:
-        out.line(f"up to a {findings.chosen.auto_approve} risk nobody needs to be asked")
+        out.line(f"up to a {findings.chosen.auto_approve} risk, no approval is needed")
     if findings.candidates.missing:
-        out.line(f"missing: {findings.candidates.missing} more who could answer; nobody could ever approve it")
+        out.line(f"missing: {findings.candidates.missing} more people who can answer; it could never be approved")
 
 
 def _ruling_row(occasion: str, ruling: GuardRuling) -> Row:
@@ -74,7 +74,7 @@ def _risk(findings: Findings) -> str:
         return f"{risk.level}, {risk.score:g} as given"
     return (
         f"{risk.level}, {risk.score:g} of 100 (criticality {risk.criticality:g}, resources {risk.blast_radius:g}, "
-        f"failures {risk.failure_rate:g}; what it would change is not known without a preview)"
+        f"failures {risk.failure_rate:g}; what it would change is unknown without a preview)"
     )
 
 
@@ -107,7 +107,7 @@ async def show(session: "Session") -> None:
         return
     if edition.version == 0:
         session.out.note(
-            "No rulebook is in force: nothing is guarded. `ade policies example` prints one to begin with."
+            "No rulebook is in force: nothing is guarded. `ade policies example` prints one to start with."
         )
         return
     session.out.line(f"version {edition.version}")
@@ -135,11 +135,11 @@ def _told(document: dict[str, Any], names: tuple[str, ...]) -> str:
 
 @policies.command("apply")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--dry-run", is_flag=True, help="Read and check it only.")
-@click.option("--seen", type=click.IntRange(0), help="The version it was made from; refused if there is a newer one.")
+@click.option("--dry-run", is_flag=True, help="Only check it.")
+@click.option("--seen", type=click.IntRange(0), help="The version it is based on; rejected if there is a newer one.")
 @as_option
 async def apply(session: "Session", file: str, dry_run: bool, seen: int | None) -> None:
-    """Put a rulebook in force, as a whole. FILE is TOML, or JSON if its name ends so; - reads TOML from stdin."""
+    """Replace the rulebook. FILE is TOML, or JSON if its name ends in .json; - reads TOML from stdin."""
     rulebook = read_rulebook(_data_of(file))
     if dry_run:
         _print_applied(session, rulebook, None)
@@ -151,7 +151,7 @@ async def apply(session: "Session", file: str, dry_run: bool, seen: int | None) 
             if problem.code != HttpFault.PRECONDITION_FAILED:
                 raise
             raise StaleWrite(
-                f"another rulebook than version {seen} is in force by now; look at it and apply yours again"
+                f"another rulebook than version {seen} is now in force; look at it and apply yours again"
             ) from None
     _print_applied(session, rulebook, applied)
 
@@ -184,14 +184,14 @@ def _data_of(file: str) -> object:
 
 @policies.command("example")
 def example(session: "Session") -> None:
-    """Print a rulebook to begin with, as TOML with comments."""
+    """Print a rulebook to start with, as TOML with comments."""
     text = files("ade.approvals").joinpath("example_rulebook.toml").read_text("utf-8")
     session.out.line(text.rstrip("\n"))
 
 
 @policies.command("history", reads=True)
 async def history(session: "Session") -> None:
-    """List every version there was, the newest first; with --json also what each of them said."""
+    """List all versions, newest first; with --json, including their content."""
     async with session.api() as api:
         editions = [one async for one in api.every(api.list_rulebook_versions, limit=_LARGEST_PAGE)]
     if session.out.as_json:
@@ -206,15 +206,17 @@ async def history(session: "Session") -> None:
 @policies.command("check", reads=True)
 @click.argument("name")
 @click.option("--args", "arguments", type=JSON_OBJECT, default="{}", help="The arguments, as a JSON object.")
-@click.option("--resource", "resources", multiple=True, metavar="TYPE:ID", help="A resource it uses; may be repeated.")
-@click.option("--tag", "tags", multiple=True, help="A tag it has; may be repeated.")
+@click.option("--resource", "resources", multiple=True, metavar="TYPE:ID", help="A resource it uses; repeatable.")
+@click.option("--tag", "tags", multiple=True, help="A tag it has; repeatable.")
 @click.option("--tool", help="The tool that an agent would call.")
-@click.option("--score", type=click.FloatRange(0, 100), help="The risk; otherwise it is assessed as far as known.")
+@click.option(
+    "--score", type=click.FloatRange(0, 100), help="The risk score; otherwise it is assessed from stored data."
+)
 @click.option("--rulebook", "file", type=click.Path(exists=True, dir_okay=False), help="Try this file instead.")
 async def check_rules(
     session: "Session", /, name: str, arguments: dict[str, Any], file: str | None, **about: Any
 ) -> None:
-    """Say what the rules make of a task: allowed, denied, or who would have to approve it. Nothing is stored."""
+    """Show what the rules decide about a task: allowed, denied, or who must approve it. Nothing is stored."""
     rules = None if file is None else as_document(read_rulebook(_data_of(file)))
     async with session.api() as api:
         findings = await api.check_policies(name=name, args=arguments, rules=rules, **about)

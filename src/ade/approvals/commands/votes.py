@@ -189,8 +189,8 @@ password_option = click.option("--password-stdin", is_flag=True, help="Read your
 def _answer_options(command: F) -> F:
     for option in (
         as_option,
-        click.option("--for", "for_whom", metavar="NAME", help="Answer in the place of somebody who delegated to you."),
-        click.option("--digest", help=f"Of what you have looked at; {LEAST} of its first characters are enough."),
+        click.option("--for", "for_whom", metavar="NAME", help="Answer for the account that delegated to you."),
+        click.option("--digest", help=f"The digest of what you reviewed; its first {LEAST} characters are enough."),
         click.argument("task_id", metavar="ID"),
     ):
         command = option(command)
@@ -199,29 +199,29 @@ def _answer_options(command: F) -> F:
 
 @command("approve")
 @_answer_options
-@click.option("--reason", default="", help="Why; kept on record.")
+@click.option("--reason", default="", help="The reason; stored with the vote.")
 @password_option
 async def approve(session: "Session", /, **given: Any) -> None:
-    """Agree to exactly what has this digest. A high risk takes your password.
+    """Approve exactly what has this digest. A high risk requires your password.
 
-    On a terminal, and without --digest, you are shown what it is about and asked.
+    On a terminal, and without --digest, the task is shown, and you are asked.
     """
     await _answer(session, Decision.APPROVE, **given)
 
 
 @command("reject")
 @_answer_options
-@click.option("--reason", default="", help="Why; kept on record.")
+@click.option("--reason", default="", help="The reason; stored with the vote.")
 async def reject(session: "Session", /, **given: Any) -> None:
-    """Say no; where the policy wants more than one no, the others are waited for."""
+    """Reject a task. If the policy requires several rejections, it waits for the others."""
     await _answer(session, Decision.REJECT, **given)
 
 
 @command("request-changes")
 @_answer_options
-@click.option("--reason", required=True, help="Which changes; kept on record.")
+@click.option("--reason", required=True, help="The requested changes; stored with the vote.")
 async def request_changes(session: "Session", /, **given: Any) -> None:
-    """Give a task back to its author."""
+    """Request changes and return a task to its author."""
     await _answer(session, Decision.REQUEST_CHANGES, **given)
 
 
@@ -294,7 +294,7 @@ def whole_digest(gate: Gate, given: str) -> str:
 async def _show_and_ask(session: "Session", api: "Client", task: Task, decision: Decision) -> None:
     if not session.is_interactive:
         raise click.UsageError(
-            f"Say what you have looked at: --digest D. `ade approvals show {task.id}` shows it with its digest."
+            f"Name what you reviewed: --digest D. `ade approvals show {task.id}` shows it with its digest."
         )
     seen = await api.get_approval(task.id)
     session.out.line(f"{seen.name} {bytes(seen.args).decode()}")
@@ -313,13 +313,13 @@ async def _password_for(
 
 @command("break-glass")
 @click.argument("task_id", metavar="ID")
-@click.option("--reason", required=True, help="Why it cannot wait; kept on record.")
+@click.option("--reason", required=True, help="Why it cannot wait; stored with the task.")
 @as_option
 @password_option
 async def break_glass(session: "Session", task_id: str, reason: str, password_stdin: bool) -> None:
-    """Let a task run without approval, in the open. Takes the permission and your password.
+    """Run a task without approval in an emergency. Requires the permission and your password.
 
-    It is no approval: others are asked to look at it after the fact.
+    This is not an approval: others are asked to review the task afterwards.
     """
     async with session.api() as api:
         found = await find_id(api, task_id)
@@ -330,7 +330,7 @@ async def break_glass(session: "Session", task_id: str, reason: str, password_st
 @command("batch")
 @click.argument("given", metavar="FILE|ID:DIGEST...", nargs=-1, required=True)
 @click.option("--approve/--reject", "approves", default=None, help="The answer to all of them.")
-@click.option("--reason", default="", help="Why; kept on record with each.")
+@click.option("--reason", default="", help="The reason; stored with each vote.")
 @as_option
 @password_option
 async def batch(
@@ -368,7 +368,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 def _pair(text: str) -> tuple[str, str]:
     task_id, _, digest = text.replace(" ", ":", 1).partition(":")
     if not task_id or len(digest.strip()) < LEAST:
-        raise click.UsageError(f"{text[:80]!r} is no ID:DIGEST with at least {LEAST} characters of the digest.")
+        raise click.UsageError(f"{text[:80]!r} is not ID:DIGEST with at least {LEAST} characters of the digest.")
     return task_id.strip(), digest.strip().lower()
 
 

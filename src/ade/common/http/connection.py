@@ -158,7 +158,7 @@ def why(error: BaseException) -> str:
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {(error.reason or 'no reason given').lower().replace('_', ' ')}"
     if isinstance(error, socket.gaierror):
-        return "its name leads to no address"
+        return "its name has no address"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return str(error) or type(error).__name__
@@ -221,7 +221,7 @@ class HttpConnection:
                 parts.append(self._http.send(h11.Data(data=request.body)))
             parts.append(self._http.send(h11.EndOfMessage()))
         except h11.LocalProtocolError as error:
-            raise ValueError(f"that is no valid HTTP request: {error}") from None
+            raise ValueError(f"that is not a valid HTTP request: {error}") from None
         self.connection.send(b"".join(part for part in parts if part))
 
     async def head(self) -> ResponseHead:
@@ -237,7 +237,7 @@ class HttpConnection:
                 headers = [(name.decode(), value.decode("latin-1")) for name, value in event.headers]
                 return ResponseHead(status=event.status_code, headers=headers)
             elif not isinstance(event, h11.InformationalResponse):
-                raise self._broken(f"{self._name} hung up before it answered")
+                raise self._broken(f"{self._name} closed the connection before it answered")
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the body in pieces of any size. Raises ServerUnreachable if it ends early."""
@@ -250,7 +250,7 @@ class HttpConnection:
             elif isinstance(event, h11.EndOfMessage):
                 break
             else:
-                raise self._broken(f"{self._name} hung up before its answer was whole")
+                raise self._broken(f"{self._name} closed the connection before its response was complete")
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
             if self._http.trailing_data[0]:  # unsolicited data, which must not be read as the next response
@@ -288,8 +288,8 @@ class HttpConnection:
             return self._http.next_event()
         except h11.RemoteProtocolError as error:
             if self.was_dropped:
-                raise self._broken(f"{self._name} hung up before it answered") from None
-            raise self._broken(f"{self._name} did not answer as HTTP has it ({str(error)[:100]})") from None
+                raise self._broken(f"{self._name} closed the connection before it answered") from None
+            raise self._broken(f"{self._name} did not send valid HTTP ({str(error)[:100]})") from None
 
     def _broken(self, detail: str) -> ServerUnreachable:
         self.connection.cut()

@@ -73,7 +73,7 @@ def origin_of(url: str) -> HttpOrigin:
     is_plain = not (parts.query or parts.fragment or "@" in parts.netloc) and url.isascii() and url.isprintable()
     if parts.scheme not in _PORTS or not parts.hostname or not is_plain or " " in url or port == 0:
         raise InvalidUrl(
-            f"{without_password(url)[:200]!r} is no address of a server: write it like https://ade.example.org or"
+            f"{without_password(url)[:200]!r} is not the URL of a server: write it like https://ade.example.org or"
             " http://127.0.0.1:8000, without a user, ? and #"
         )
     return HttpOrigin(parts.scheme, parts.hostname, port or _PORTS[parts.scheme], parts.path.rstrip("/"))

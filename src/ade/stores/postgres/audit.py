@@ -94,7 +94,7 @@ def translated(error: DriverError | OSError, address: PostgresAddress) -> StoreE
     match error:
         case errors.InsufficientPrivilege() | errors.ReadOnlySqlTransaction():
             return StoreReadOnly(
-                f"{address} cannot be written ({reason}). Check the role's rights, and that it is no replica"
+                f"{address} cannot be written ({reason}). Check the role's privileges, and that it is not a replica"
             )
         case errors.DiskFull():
             return DiskFull(
@@ -188,7 +188,7 @@ class PostgresAudit:
         finally:
             answer.cancel()
         self._hang_up()
-        raise StoreUnavailable(f"{self._address} gave no answer in {self._answer_within_s:g} s; it is tried again")
+        raise StoreUnavailable(f"{self._address} did not answer within {self._answer_within_s:g} s; it is tried again")
 
     def _run(self, function: Callable[[Connection[Any]], Result]) -> Result:
         try:

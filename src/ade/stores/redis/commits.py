@@ -184,7 +184,7 @@ def _refusal(change: Change, verdict: Any) -> StaleWrite | None:
         return None
     if verdict == b"missing":
         refusal = StaleWrite if change.guard.run_id is None else StaleLease
-        return refusal(f"task {change.task_id} does not exist any more; nothing was written")
+        return refusal(f"task {change.task_id} no longer exists; nothing was written")
     status = verdict[0].decode()
     if change.guard.run_id is None:
         return StaleWrite(f"task {change.task_id} changed while you were deciding; it is {status} now")

@@ -105,7 +105,9 @@ class RedisLocks:
         )
         match refused:
             case [b"upgraded", owner]:
-                raise UpgradeDeadlock(f"{owner.decode()} holds a share of {resource} too and waits for yours to end")
+                raise UpgradeDeadlock(
+                    f"{owner.decode()} also shares the lock on {resource} and waits for you to release it"
+                )
             case [_, *_]:
                 raise _lost(resource)
         return _only(answers)
@@ -222,4 +224,4 @@ def _or_false(value: Any) -> Any:
 
 
 def _lost(resource: str) -> AdeError:
-    return LockLost(f"the lock on {resource} is not held any more")
+    return LockLost(f"the lock on {resource} is no longer held")

@@ -128,7 +128,7 @@ def _check_mode(facts: ServerFacts, link: RedisClient) -> None:
 def _check_eviction(facts: ServerFacts) -> None:
     if facts.maxmemory_policy not in (None, "noeviction"):
         raise StoreUnsupported(
-            f"{facts.address} throws data away when its memory is full (maxmemory-policy {facts.maxmemory_policy}), so"
+            f"{facts.address} evicts data when its memory is full (maxmemory-policy {facts.maxmemory_policy}), so"
             " tasks would be lost. Set maxmemory-policy to noeviction"
         )
 
@@ -136,7 +136,7 @@ def _check_eviction(facts: ServerFacts) -> None:
 def _check_persistence(facts: ServerFacts, allow_volatile: bool) -> None:
     if facts.aof is False and not allow_volatile:
         raise StoreUnsupported(
-            f"{facts.address} forgets what it acknowledged when it restarts (appendonly no). Set appendonly to yes, or"
+            f"{facts.address} loses acknowledged data when it restarts (appendonly no). Set appendonly to yes, or"
             " accept the loss with --allow-volatile"
         )
 

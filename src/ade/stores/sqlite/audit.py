@@ -106,7 +106,7 @@ def _set_up(connection: apsw.Connection) -> None:
     with one_read(connection):
         is_foreign = not _is_ours(connection) and not _is_empty(connection)
     if is_foreign:
-        raise StoreForeign("the audit file is a database of another program; move it away. Nothing was changed")
+        raise StoreForeign("the audit file is a database of another program; move it. Nothing was changed")
     connection.execute("PRAGMA journal_mode=WAL").fetchall()
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA mmap_size=0")

@@ -159,7 +159,7 @@ def _verdict(change: Change, row: list[object]) -> _CurrentRecord | StaleWrite |
     seq, status, run_id, waiting, holds = row
     if seq is None:
         refusal = StaleWrite if change.guard.run_id is None else StaleLease
-        return refusal(f"task {change.task_id} does not exist any more; nothing was written")
+        return refusal(f"task {change.task_id} no longer exists; nothing was written")
     if holds:
         assert isinstance(seq, int)
         assert isinstance(waiting, int)

@@ -93,7 +93,7 @@ def translated(error: apsw.Error | OSError, what: str) -> StoreError:
         case apsw.CantOpenError():
             return StoreReadOnly(f"{what} cannot be opened ({error}). Check that the folder exists and is yours")
         case apsw.BusyError() | apsw.LockedError():
-            return StoreUnavailable(f"{what} is held by another program for too long; try again")
+            return StoreUnavailable(f"{what} was locked by another program for too long; try again")
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
             return DiskFull(f"the disk that holds {what} is full. Free some space and try again")
         case OSError(errno=errno.EROFS | errno.EACCES | errno.EPERM):
@@ -226,7 +226,7 @@ def patiently(action: Callable[[], Result], *, what: str, patience_s: float = PA
             return action()
         except (apsw.BusyError, apsw.LockedError) as error:
             if time.monotonic() > deadline:
-                raise StoreUnavailable(f"{what} is held by another program for too long; try again") from error
+                raise StoreUnavailable(f"{what} was locked by another program for too long; try again") from error
             time.sleep(pause * (0.5 + random.random()))
             pause = min(pause * 1.05, 0.004)
 

@@ -66,7 +66,7 @@ def place_of(url: str) -> DatabaseFiles | None:
     prefix = "sqlite:///"
     rest = url.removeprefix(prefix)
     if not url.startswith(prefix) or not rest or "?" in rest or "\0" in rest:
-        raise InvalidUrl(f"store URL {url!r} is not known: use sqlite:///path/to/file.db or memory://")
+        raise InvalidUrl(f"store URL {url!r} is not supported: use sqlite:///path/to/file.db or memory://")
     return DatabaseFiles(Path(rest).expanduser().absolute())
 
 
@@ -88,7 +88,7 @@ def prepare(place: DatabaseFiles, *, allow_network: bool) -> bool:
     remote = kind in _NETWORK or kind.startswith("fuse")
     if remote and not allow_network:
         raise StoreUnsupported(
-            f"{place.path} lies on a network file system ({kind}), where locks and syncs cannot be trusted. Choose a"
+            f"{place.path} is on a network file system ({kind}), where locks and syncs cannot be trusted. Choose a"
             " local disk, or set store.allow_network_fs if you accept slower writes and the risk"
         )
     if not os.access(place.path.parent, os.W_OK) or (place.path.exists() and not os.access(place.path, os.W_OK)):

@@ -48,7 +48,7 @@ class _MissingPart:
     """Placeholder for a part that writes: every use raises StoreReadOnly."""
 
     def __getattr__(self, name: str) -> Any:
-        raise StoreReadOnly(f"this store was opened to be looked at; {name} needs one that can be written")
+        raise StoreReadOnly(f"this store was opened read-only; {name} needs a writable one")
 
 
 class _TasksToLook(SqliteTaskReader, _MissingPart):

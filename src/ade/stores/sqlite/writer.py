@@ -133,7 +133,7 @@ class FileWriteChecks(WriteChecks):
             self._room_looked_at = now
             self._full = self._why_full()
         if self._full is not None:
-            raise DiskFull(f"{self._full}, so no new task is taken; running tasks may finish. Free some space")
+            raise DiskFull(f"{self._full}, so no new task is accepted; running tasks can finish. Free some space")
 
     def _why_full(self) -> str | None:
         free = free_percent(self._place.path.parent)

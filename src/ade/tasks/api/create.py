@@ -67,7 +67,7 @@ def _check_near(task: Task, now: int) -> None:
     """Reject times more than a century away: they are usually a unit error, such as seconds for milliseconds."""
     for name, moment in (("its time to run", task.run_after), ("its deadline", task.deadline or 0)):
         if moment > now + _CENTURY_MS:
-            raise InvalidTask(f"{name} is more than a hundred years from now; check what it was made from")
+            raise InvalidTask(f"{name} is more than a hundred years from now; check the value")
 
 
 async def _parents(services: Services, request: RequestContext, forms: Sequence[NewTask]) -> Mapping[str, Task]:
@@ -188,4 +188,4 @@ def key_for(request: RequestContext, key: str, parent: Task | None) -> str:
 
 
 def _unknown(task_id: str) -> InvalidTask:
-    return InvalidTask(f"the parent {task_id[:60]!r} does not exist, or is no task of yours; nothing was stored")
+    return InvalidTask(f"the parent {task_id[:60]!r} does not exist, or is not your task; nothing was stored")

@@ -99,7 +99,7 @@ async def discard_dead_letters(services: Services, request: RequestContext, body
 def _query(body: DeadLetters) -> TaskQuery:
     is_named = any(each is not None for each in (body.fingerprint, body.name, body.queue))
     if is_named == body.everything:
-        raise InvalidFilter("say which: a fingerprint, name or queue, or `everything`, but not both")
+        raise InvalidFilter("name a fingerprint, name, or queue, or set `everything`, but not both")
     return TaskQuery(name=body.name, queue=body.queue)
 
 
@@ -152,5 +152,5 @@ async def run_bulk_action(services: Services, request: RequestContext, body: Bul
 def _query_bulk(body: BulkAction) -> TaskQuery:
     query = query_of(body.filter)
     if query == TaskQuery():  # a forgotten filter must not cancel every task
-        raise InvalidFilter("say which tasks: the filter names no condition at all")
+        raise InvalidFilter("the filter has no conditions; add at least one")
     return query

@@ -128,7 +128,7 @@ def unknown(name: str, known: Iterable[str]) -> UnknownQueue:
     nearest = close_names(name, known)
     if nearest:
         return UnknownQueue(f"no queue {name[:100]!r} exists; did you mean {nearest[0]}?")
-    return UnknownQueue(f"no queue {name[:100]!r} exists", advice=f"{UnknownQueue.usual_advice}; --new makes one")
+    return UnknownQueue(f"no queue {name[:100]!r} exists", advice=f"{UnknownQueue.usual_advice}; --new creates one")
 
 
 async def pause(stores: Stores, queue: Queue, *, actor: str | None = None) -> Queue:

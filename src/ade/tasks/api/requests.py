@@ -181,7 +181,7 @@ def _ids(tasks: Sequence[Task], wanted: Sequence[RequestedTask]) -> Mapping[str,
     ids: dict[str, str] = {}
     for place, (task, (ref, _)) in enumerate(zip(tasks, wanted, strict=True)):
         if ref is not None and ids.setdefault(ref, task.id) != task.id:
-            raise InvalidTask(f"{_named(place)}: another task is called {ref[:80]!r} already; nothing was stored")
+            raise InvalidTask(f"{_named(place)}: another task already has the ref {ref[:80]!r}; nothing was stored")
     return ids
 
 
@@ -191,8 +191,8 @@ def _id_of(name: str, ids: Mapping[str, str], place: int) -> str:
     if is_task_id(name):
         return name
     raise InvalidTask(
-        f"{_named(place)}: `after` names {name[:80]!r}, which is no `ref` of this request and no task id; nothing was"
-        " stored"
+        f"{_named(place)}: `after` names {name[:80]!r}, which is neither a `ref` of this request nor a task id; nothing"
+        " was stored"
     )
 
 

@@ -76,7 +76,7 @@ async def edit_task(services: Services, request: RequestContext, task_id: str, b
     if body.args is not None:
         fields["args"] = await _checked(services, task, body.args)
     if not fields:
-        raise InvalidTask("say what shall be different: args, description, priority, tags or resources")
+        raise InvalidTask("name what to change: args, description, priority, tags, or resources")
     return await tasks_service.edit(
         services.stores,
         services.payloads,
@@ -115,7 +115,7 @@ async def retry_task(services: Services, request: RequestContext, task_id: str, 
 async def replayed(services: Services, request: RequestContext, task: Task, args: dict[str, Any] | None) -> Task:
     """Replay a failed task. The status is checked first, so that rejected arguments leave no blob behind."""
     if task.status is not Status.FAILED:
-        raise IllegalTransition(f"task {task.id} is {task.status}: only a failed one can be run again")
+        raise IllegalTransition(f"task {task.id} is {task.status}: only a failed task can be run again")
     return await tasks_service.replay(
         services.stores,
         services.payloads,
@@ -239,7 +239,7 @@ async def get_task_result(services: Services, request: RequestContext, task_id: 
     task = await existing_task(services, task_id)
     result = await result_of(services.stores, services.payloads, task)
     if task.result_expired or (result is None and task.result is not None):
-        raise ResultExpired(f"the result of task {task.id} was kept only for its result_ttl and is gone")
+        raise ResultExpired(f"the result of task {task.id} expired after its result_ttl")
     return _result(task, result)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @command("retry")
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="Run it with these arguments instead.")
+@click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="Replace its arguments.")
 @click.option("--edit", is_flag=True, help="Change the arguments in your editor first.")
 async def retry(session: "Session", task_ids: tuple[str, ...], arguments: dict[str, object] | None, edit: bool) -> None:
     """Run failed tasks again: each gets a new generation with fresh attempts. `ade dlq replay` does it in bulk."""
@@ -51,14 +51,14 @@ async def replay_by_id(
 
 @group("dlq", bare="list")
 def dlq() -> None:
-    """Dead letters: failed tasks nobody has dealt with yet, grouped by what went wrong. `ade dlq` alone lists them."""
+    """Dead letters: failed tasks that were not handled yet, grouped by what went wrong. `ade dlq` alone lists them."""
 
 
 @dlq.command("list", reads=True)
 @click.option("--name", help="Only of this task name.")
 @click.option("--queue", help="Only of this queue.")
 async def list_groups(session: "Session", name: str | None, queue: str | None) -> None:
-    """List the groups: dead letters that failed in the same way share a fingerprint."""
+    """List groups of dead letters: those that failed in the same way share a fingerprint."""
     async with session.api() as api:
         groups = await all_of(api, api.list_dead_letter_groups, name=name, queue=queue)
     out, now = session.out, now_ms()
@@ -86,7 +86,7 @@ async def list_groups(session: "Session", name: str | None, queue: str | None) -
 
 @dlq.command("show", reads=True)
 @click.argument("fingerprint")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Show at most so many.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Show at most this many.")
 async def show_group(session: "Session", fingerprint: str, limit: int) -> None:
     """List the dead letters of one group, newest first."""
     async with session.api() as api:
@@ -119,7 +119,7 @@ class _DeadLetterSelection(NamedTuple):
 
 def _check_chosen(task_ids: tuple[str, ...], fingerprint: str | None, name: str | None, everything: bool) -> None:
     if bool(task_ids) + bool(fingerprint or name) + everything != 1:
-        raise click.UsageError("Say which: ids, or --fingerprint and --name, or --all.")
+        raise click.UsageError("Name tasks by id, with --fingerprint and --name, or with --all.")
 
 
 @dlq.command("replay")
@@ -127,7 +127,7 @@ def _check_chosen(task_ids: tuple[str, ...], fingerprint: str | None, name: str 
 @click.option("--fingerprint", help="All of this group.")
 @click.option("--name", help="All of this task name.")
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many, oldest first.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most this many, oldest first.")
 @click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="Run one task with these arguments.")
 @click.option("--edit", is_flag=True, help="Change the arguments of one task in your editor first.")
 @click.option("--yes", is_flag=True, help="Do not ask before replaying many.")
@@ -162,7 +162,7 @@ async def replay(
 @click.option("--fingerprint", help="All of this group.")
 @click.option("--name", help="All of this task name.")
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
-@click.option("--reason", required=True, help="Kept on record.")
+@click.option("--reason", required=True, help="The reason; stored with the task.")
 @click.option("--yes", is_flag=True, help="Do not ask before discarding many.")
 async def discard(
     session: "Session",
@@ -173,7 +173,7 @@ async def discard(
     reason: str,
     yes: bool,
 ) -> None:
-    """Take dead letters off the list; they stay on record with the reason."""
+    """Discard dead letters; they stay stored with the reason."""
     _check_chosen(task_ids, fingerprint, name, everything)
     if task_ids:
         await _discard_by_id(session, task_ids, reason)
@@ -232,7 +232,7 @@ def _print_reached(session: "Session", tried: BulkReport, done: str) -> None:
     if session.out.as_json:
         session.out.document(tried)
     elif not tried.changed and not tried.moved_on:
-        session.out.note("No dead letter fits.")
+        session.out.note("No dead letter matches.")
     else:
-        moved = f"; {len(tried.moved_on)} had moved on by themselves" if tried.moved_on else ""
+        moved = f"; {len(tried.moved_on)} had changed in the meantime" if tried.moved_on else ""
         session.out.line(f"{done} {len(tried.changed)} dead letter{'s' * (len(tried.changed) != 1)}{moved}.")

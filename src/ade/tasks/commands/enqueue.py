@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # keeps `--help` fast
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
 @task_options
 @click.option("--file", "file", type=click.File("rb"), help="Enqueue a task for each line of JSON; - is stdin.")
-@click.option("--wait", is_flag=True, help="Wait until done and print the result.")
+@click.option("--wait", is_flag=True, help="Wait for the result and print it.")
 async def enqueue(
     session: "Session",
     /,
@@ -55,7 +55,7 @@ async def enqueue(
         raise click.UsageError("Give the NAME of a task, or a --file of tasks.")
     if file is not None:
         if pairs or arguments is not None or options:
-            raise click.UsageError("With --file everything else about the tasks stands in the file.")
+            raise click.UsageError("With --file, everything else about the tasks is in the file.")
         from ade.tasks.commands.enqueue_bulk import enqueue_file
 
         return await enqueue_file(session, file, allow_unknown=allow_unknown, wait=wait)

@@ -125,7 +125,7 @@ class _TaskFileReader:
         ids: dict[str, str] = {}
         for (number, line, _), task in zip(lines, tasks, strict=True):
             if line.ref is not None and ids.setdefault(line.ref, task.id) != task.id:
-                raise InvalidTask(f"line {number}: another line is called {line.ref!r} already; nothing was stored")
+                raise InvalidTask(f"line {number}: another line already has the ref {line.ref!r}; nothing was stored")
         self.has_refs = bool(ids)
         linked = [
             structs.replace(
@@ -150,7 +150,9 @@ def _id_of(name: str, ids: dict[str, str], number: int) -> str:
         return ids[name]
     if is_task_id(name):
         return name
-    raise InvalidTask(f"line {number}: `after` names {name[:80]!r}, which is no `ref` of this file and no task id")
+    raise InvalidTask(
+        f"line {number}: `after` names {name[:80]!r}, which is neither a `ref` of this file nor a task id"
+    )
 
 
 Batch = list[tuple[Task, bool]]  # stored tasks, and whether each is new
@@ -253,4 +255,6 @@ def _moment(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
-        raise InvalidArguments(f"run_at {text[:60]!r} is no date and time; write 2026-01-31T12:00:00+01:00") from None
+        raise InvalidArguments(
+            f"run_at {text[:60]!r} is not a date and time; write 2026-01-31T12:00:00+01:00"
+        ) from None

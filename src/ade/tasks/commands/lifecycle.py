@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 @command("cancel")
 @click.argument("task_ids", metavar="[ID]...", nargs=-1)
 @filter_options
-@click.option("--reason", help="Kept with the tasks.")
-@click.option("--yes", is_flag=True, help="Do not ask before cancelling all that fit a filter.")
+@click.option("--reason", help="The reason; stored with the tasks.")
+@click.option("--yes", is_flag=True, help="Do not ask before cancelling all matching tasks.")
 async def cancel(
     session: "Session", task_ids: tuple[str, ...], reason: str | None, yes: bool, **given: Unpack[TaskFilterOptions]
 ) -> None:
-    """Stop tasks at once, whatever they are doing, and their unfinished children. A late result is refused.
+    """Cancel tasks immediately, with their unfinished children. A late result is rejected.
 
-    Give ids, or a filter; a filter shows how many tasks fit and asks first.
+    Give ids or a filter; with a filter, the number of matching tasks is shown and you are asked first.
     """
     if bool(task_ids) != is_empty(given):
         raise click.UsageError("Name tasks by id, or give a filter such as --queue or --name; not both.")
@@ -57,7 +57,7 @@ async def _cancel_by_filter(session: "Session", given: TaskFilterOptions, reason
     async with session.api() as api:
         reach = await api.preview_bulk_action(action="cancel", filter=wanted)
         if not reach.count:
-            session.out.note("No unfinished task fits.")
+            session.out.note("No unfinished task matches.")
         else:
             or_more = " or more" * reach.is_more
             tasks = f"{reach.count}{or_more} task{'s' * (reach.count != 1)}"
@@ -93,9 +93,9 @@ async def _cancel_all(
 
 @command("logs", reads=lambda follow, **_: not follow)
 @click.argument("task_id", metavar="ID")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the task is final.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until the task is final.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Only the lines of this attempt.")
-@click.option("--times", is_flag=True, help="Put the time in front of each line.")
+@click.option("--times", is_flag=True, help="Prefix each line with its time.")
 async def logs(session: "Session", task_id: str, follow: bool, attempt: int | None, times: bool) -> None:
     """Print the lines a task has written with `ctx.log`, oldest first."""
     printer = LinePrinter(session.out, attempt, times)

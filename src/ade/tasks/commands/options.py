@@ -61,11 +61,11 @@ async def unknown_name(session: "Session", api: "Client | None", name: str) -> U
     if not known:
         named = "" if session.server is not None else "name the app with --app, "
         return UnknownName(
-            f"no task is named {name[:200]!r}, and no worker has told of any yet: {named}start its worker first, or"
+            f"no task is named {name[:200]!r}, and no worker has registered any yet: {named}start its worker first, or"
             " add --allow-unknown"
         )
     return UnknownName(
-        f"no task is named {name[:200]!r}; known are {', '.join(known)}. --allow-unknown takes it all the same"
+        f"no task is named {name[:200]!r}; known are {', '.join(known)}. --allow-unknown accepts it anyway"
     )
 
 
@@ -97,7 +97,7 @@ def _flags(name: str, option: Option) -> Iterator[Callable[[F], F]]:
         help=option.help,
     )
     if name == "locks":
-        shared = "Share this lock with other readers."
+        shared = "A shared lock; repeatable."
         yield click.option("--read-lock", "read_locks", multiple=True, metavar="NAME", help=shared)
 
 
@@ -105,9 +105,9 @@ _ARGUMENTS = click.option(
     "--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="The arguments as one JSON object."
 )
 _REST = (
-    click.option("--window", type=MOMENT, nargs=2, metavar="FROM TO", help="It may start between these two times."),
+    click.option("--window", type=MOMENT, nargs=2, metavar="FROM TO", help="The time window in which it can start."),
     as_option,
-    click.option("--allow-unknown", is_flag=True, help="Take a name that no app and no worker has defined."),
+    click.option("--allow-unknown", is_flag=True, help="Accept a name that no app and no worker has defined."),
 )
 
 
@@ -204,7 +204,9 @@ def parse_pairs(pairs: Sequence[str], schema: Mapping[str, Any] | None) -> dict[
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name.rstrip(":"):
-            raise InvalidArguments(f"{pair[:80]!r} is no argument: write name=value, or name:=JSON for anything else")
+            raise InvalidArguments(
+                f"{pair[:80]!r} is not an argument: write name=value, or name:=JSON for anything else"
+            )
         if name.endswith(":"):
             arguments[name[:-1]] = _json(name[:-1], text)
         else:
@@ -216,7 +218,7 @@ def _json(name: str, text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except _NO_JSON as error:
-        raise InvalidArguments(f"the value of {name!r} is no JSON ({error}); name=value takes plain text") from None
+        raise InvalidArguments(f"the value of {name!r} is not JSON ({error}); name=value takes plain text") from None
 
 
 def _as_wanted(text: str, types: frozenset[str]) -> Any:
@@ -289,7 +291,7 @@ def _edited(text: str) -> dict[str, Any] | None:
     try:
         decoded = msgspec.json.decode(changed)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise InvalidArguments(f"what you wrote is no JSON ({error}); nothing was changed") from None
+        raise InvalidArguments(f"what you wrote is not JSON ({error}); nothing was changed") from None
     if not isinstance(decoded, dict):
         raise InvalidArguments("arguments are a JSON object of named values; nothing was changed")
     return decoded

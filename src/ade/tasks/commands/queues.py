@@ -70,14 +70,14 @@ def queue_rows(queues: Sequence[QueueView]) -> list[Row]:
 
 
 def _new_option(function: click.decorators.FC) -> click.decorators.FC:
-    return click.option("--new", is_flag=True, help="The queue need not exist yet.")(function)
+    return click.option("--new", is_flag=True, help="Allow a queue that does not exist yet.")(function)
 
 
 @queues.command("pause")
 @click.argument("name")
 @_new_option
 async def pause(session: "Session", name: str, new: bool) -> None:
-    """Let no more tasks of the queue be claimed; running ones go on, and new ones may come in."""
+    """Stop claiming tasks of the queue; running tasks continue, and new ones are accepted."""
     async with session.api(must_exist=not new) as api:
         _print_queue(session, await api.pause_queue(name, new=new))
 
@@ -85,7 +85,7 @@ async def pause(session: "Session", name: str, new: bool) -> None:
 @queues.command("resume")
 @click.argument("name")
 async def resume(session: "Session", name: str) -> None:
-    """Let tasks of the queue be claimed again."""
+    """Claim tasks of the queue again."""
     async with session.api() as api:
         _print_queue(session, await api.resume_queue(name))
 
@@ -95,9 +95,9 @@ async def resume(session: "Session", name: str) -> None:
 @click.argument("depth", metavar="DEPTH|none")
 @_new_option
 async def limit(session: "Session", name: str, depth: str, new: bool) -> None:
-    """Refuse new tasks while the queue has DEPTH unfinished ones; `none` takes the limit away."""
+    """Reject new tasks while the queue has DEPTH unfinished ones; `none` removes the limit."""
     if depth != "none" and not _MOST_DIGITS.fullmatch(depth):
-        raise click.UsageError(f"{depth[:60]!r} is no limit: give a whole number from 1 to 999,999,999, or none.")
+        raise click.UsageError(f"{depth[:60]!r} is not a limit: give a whole number from 1 to 999,999,999, or none.")
     max_depth = None if depth == "none" else int(depth)
     async with session.api(must_exist=not new) as api:
         _print_queue(session, await api.limit_queue(name, max_depth=max_depth, new=new))
@@ -169,12 +169,12 @@ _MOST_RUNNING = 15  # rows shown
 
 
 @command("top")
-@click.option("--interval", type=DURATION, default=1.0, show_default="1s", help="How often to look.")
-@click.option("--once", is_flag=True, help="Look once and end.")
+@click.option("--interval", type=DURATION, default=1.0, show_default="1s", help="The refresh interval.")
+@click.option("--once", is_flag=True, help="Refresh once and exit.")
 async def top(session: "Session", interval: float, once: bool) -> None:
     """Watch depths, throughput, workers and running tasks until Ctrl-C.
 
-    To a pipe, and with --json, every look is written as it comes.
+    To a pipe, and with --json, every refresh is printed.
     """
     if interval < 0.1:
         raise click.UsageError("--interval must be at least 0.1 seconds.")

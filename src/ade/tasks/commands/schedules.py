@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # keeps listing fast
 
 @group("schedules", bare="list")
 def schedules() -> None:
-    """Tasks that come again and again by a cron line. `ade schedules` alone lists them."""
+    """Tasks that are enqueued on a cron schedule. `ade schedules` alone lists them."""
 
 
 @schedules.command("list", reads=True)
@@ -50,7 +50,7 @@ async def list_schedules(session: "Session") -> None:
         ("schedule", "cron", "time zone", "task", "next", "last", "last task"), rows, ("time zone", "last")
     )
     if not known:
-        session.out.note("No schedules. `@ade.cron` in an app or `ade schedules add` makes one.")
+        session.out.note("No schedules. `@ade.cron` in an app or `ade schedules add` creates one.")
 
 
 @schedules.command("add")
@@ -58,10 +58,10 @@ async def list_schedules(session: "Session") -> None:
 @click.argument("cron")
 @click.argument("task_name", metavar="TASK")
 @click.option("--tz", default="UTC", show_default=True, help="Time zone of the cron line, such as Europe/Berlin.")
-@click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="Arguments of every task it makes.")
+@click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="Arguments of every task it enqueues.")
 @click.option("--queue", help="Another queue than the task's own.")
 @click.option("--priority", type=int, help="Another priority than the task's own.")
-@click.option("--allow-unknown", is_flag=True, help="Take a task name that no app and no worker has defined.")
+@click.option("--allow-unknown", is_flag=True, help="Accept a task name that no app and no worker has defined.")
 @as_option
 async def add(
     session: "Session",
@@ -75,7 +75,7 @@ async def add(
 ) -> None:
     """Enqueue TASK whenever the CRON line ("minute hour day month weekday") says, under the NAME of a schedule.
 
-    A schedule of this name that exists is replaced. You are the author of its tasks, and cannot approve them.
+    An existing schedule with this name is replaced. You are the author of its tasks, and cannot approve them.
     """
     next_fire_ms(cron, tz, now_ms())  # the new input, so checked first
     app = own_app(session)
@@ -118,7 +118,7 @@ async def _put_of_app(
 @click.argument("name")
 @as_option
 async def pause(session: "Session", name: str) -> None:
-    """Let it fire no more until it is resumed."""
+    """Pause a schedule until it is resumed."""
     async with session.api() as api:
         _print_schedule(session, await api.pause_schedule(name))
 
@@ -127,7 +127,7 @@ async def pause(session: "Session", name: str) -> None:
 @click.argument("name")
 @as_option
 async def resume(session: "Session", name: str) -> None:
-    """Go on with the next firing to come; what was due during the pause is not made up for."""
+    """Resume a schedule with its next firing; firings missed during the pause are skipped."""
     async with session.api() as api:
         _print_schedule(session, await api.resume_schedule(name))
 
@@ -136,7 +136,7 @@ async def resume(session: "Session", name: str) -> None:
 @click.argument("name")
 @as_option
 async def remove(session: "Session", name: str) -> None:
-    """Delete it. A worker whose app declares it makes it again at its next start."""
+    """Remove a schedule. A worker whose app declares it creates it again at its next start."""
     async with session.api() as api:
         await api.remove_schedule(name)
     if session.out.as_json:
@@ -149,7 +149,7 @@ async def remove(session: "Session", name: str) -> None:
 @click.argument("name")
 @as_option
 async def fire(session: "Session", name: str) -> None:
-    """Enqueue its task now; the firings to come stay as they are."""
+    """Enqueue the task of a schedule now; later firings are not affected."""
     async with session.api() as api:
         task = await api.fire_schedule(name)
     if session.out.as_json:

@@ -121,7 +121,7 @@ def filter_options(function: F) -> F:
     for option in (
         click.option("--since", metavar="TIME", help="Created since then: 30m, 2h, 7d, or a date and time."),
         click.option("--text", help="Part of the name, description, error message or id."),
-        click.option("--resource", metavar="NAME", help="That change or lock this."),
+        click.option("--resource", metavar="NAME", help="That change or lock this resource."),
         click.option("--tag", help="With this tag."),
         click.option("--name", help="With this task name."),
         click.option("--queue", help="In this queue."),
@@ -129,7 +129,7 @@ def filter_options(function: F) -> F:
             "--status",
             multiple=True,
             type=click.Choice([str(status) for status in Status]),
-            help="In this status; may be repeated.",
+            help="In this status; repeatable.",
         ),
     ):
         function = option(function)
@@ -230,9 +230,9 @@ _MOST_PAYLOAD = 4_000  # characters; --full shows all
 @click.argument("task_id", metavar="ID")
 @click.option("--full", is_flag=True, help="Show payloads and tracebacks of any length.")
 async def show(session: "Session", task_id: str, full: bool) -> None:
-    """Show all about one task: its record, attempts, timeline, error and result.
+    """Show one task: its record, attempts, timeline, error, and result.
 
-    ID may be cut short to a part of its beginning or end that no other task shares.
+    ID can be shortened to a unique part of its beginning or end.
     """
     async with session.api() as api:
         found = await find_id(api, task_id)
@@ -380,7 +380,7 @@ def _print_outcome(out: CommandOutput, task: Task, result: Any, full: bool) -> N
     if result is not None:
         _print_payload(out, "result", result, full)
     elif task.result_expired:
-        out.note("The result was kept for its result_ttl and is gone.")
+        out.note("The result expired after its result_ttl.")
 
 
 def _cut(text: str, full: bool) -> str:
@@ -394,9 +394,9 @@ def _cut(text: str, full: bool) -> str:
 
 @command("tasks", reads=True)
 @filter_options
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Show at most so many.")
-@click.option("--cursor", help="Go on behind this place, as told by the page before.")
-@click.option("--oldest-first", is_flag=True, help="Turn the order round.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Show at most this many.")
+@click.option("--cursor", help="Continue after this cursor, as printed by the previous page.")
+@click.option("--oldest-first", is_flag=True, help="Reverse the order.")
 async def tasks(
     session: "Session", limit: int, cursor: str | None, oldest_first: bool, **given: Unpack[TaskFilterOptions]
 ) -> None:
@@ -414,7 +414,7 @@ async def tasks(
         session.out.note(f"More follow: --cursor {page.next}")
     elif not page.items:
         is_all = is_empty(given) and cursor is None
-        session.out.note("No tasks yet. `ade enqueue NAME` makes one." if is_all else "No task fits.")
+        session.out.note("No tasks yet. `ade enqueue NAME` creates one." if is_all else "No task matches.")
 
 
 # `ade explain`: explain why a task is not running.
@@ -423,7 +423,7 @@ async def tasks(
 @command("explain", reads=True)
 @click.argument("task_id", metavar="ID")
 async def explain(session: "Session", task_id: str) -> None:
-    """Say why a task is not running, or what became of it. Reasons come in the order in which they must be lifted."""
+    """Explain why a task is not running, or how it ended. Reasons are in the order in which they must be resolved."""
     async with session.api() as api:
         explanation = await api.explain_task(await find_id(api, task_id))
     out = session.out

@@ -50,7 +50,7 @@ async def wait_for(session: "Session", api: "Client", task_ids: Sequence[str], t
                 problems += task.status is not Status.COMPLETED
                 await _print_end(session, api, task, alone=len(task_ids) == 1)
     except TimeoutError:
-        raise WaitTimeout(f"not everything finished in {timeout:g} s; it goes on, ask again") from None
+        raise WaitTimeout(f"not everything finished in {timeout:g} s; the tasks continue, wait again") from None
     finally:
         for each in waiting:
             each.cancel()
@@ -169,11 +169,11 @@ def _share(value: Any) -> float | None:
 
 @command("wait")
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--timeout", type=DURATION, help="Give up after so long (90s, 5m); the tasks go on.")
+@click.option("--timeout", type=DURATION, help="Give up after this time (90s, 5m); the tasks continue.")
 async def wait(session: "Session", task_ids: tuple[str, ...], timeout: float | None) -> int:
-    """Wait until tasks are final and print their results, each when it is there.
+    """Wait until tasks are final and print each result as it arrives.
 
-    Exit code 0 when all completed, 1 when one did not, 124 when the time was up.
+    Exit code 0 when all completed, 1 when one did not, 124 after a timeout.
     """
     async with session.api() as api:
         return await wait_for(session, api, await find_ids(api, task_ids), timeout)

@@ -182,11 +182,11 @@ class ClaimRound:
         """
         named = frozenset(self._worker.names if self._body.names is None else self._body.names)
         if not named:
-            raise InvalidTask("say which names the worker can run, in the claim or when it is registered")
+            raise InvalidTask("name the tasks that the worker can run, in the claim or in its registration")
         if not (names := frozenset(name for name in named if not is_own_step(name))):
             raise InvalidTask(
-                f"{', '.join(sorted(named))[:200]}: these are steps of ADE's own, which only its own workers run; name"
-                " tasks of others"
+                f"{', '.join(sorted(named))[:200]}: these are internal tasks of ADE, which only its own workers run;"
+                " name other tasks"
             )
         definitions = await self._office.stores.workers.definitions()
         served = names - {definition.name for definition in definitions if definition.has_preview}

@@ -65,7 +65,7 @@ async def reserve_names(stores: Stores, account: str, definitions: Iterable[Defi
             is_same = kept is not None and kept.record.digest == digest
             if kept is not None and not is_same and kept.record.account != account:
                 raise NotPermitted(
-                    f"{name} is being defined otherwise by {kept.record.account}; register it with the same definition,"
+                    f"{name} has a different definition by {kept.record.account}; register it with the same definition,"
                     " or under another name"
                 )
             if kept is None or not is_same or kept.record.until < now + RESERVED_MS // 2:
@@ -242,8 +242,8 @@ async def _check_not_anothers(services: Services, request: RequestContext, names
         taken = next((name for name in worker.names if name in names), None)
         if taken is not None:
             raise NotPermitted(
-                f"{taken} is defined otherwise by {worker.id}, which is alive and not yours; register it with the same"
-                " definition, under another name, or when that worker is gone"
+                f"{taken} has a different definition by {worker.id}, which is alive and not yours; register it with the"
+                " same definition, under another name, or when that worker is gone"
             )
 
 

@@ -34,14 +34,14 @@ _PAGE = 1_000
 
 
 @command("archive")
-@click.option("--dry-run", is_flag=True, help="Only tell how many tasks would go.")
-@click.option("--older-than", type=DURATION, help="Finished longer ago than this; sweep.retention_s otherwise.")
-@click.option("--to", "folder", type=click.Path(file_okay=False), help="Archive folder; sweep.archive_dir otherwise.")
-@click.option("--yes", is_flag=True, help="Do not ask before deleting what is archived nowhere.")
+@click.option("--dry-run", is_flag=True, help="Only show how many tasks would be removed.")
+@click.option("--older-than", type=DURATION, help="Finished longer ago than this; sweep.retention_s by default.")
+@click.option("--to", "folder", type=click.Path(file_okay=False), help="Archive folder; sweep.archive_dir by default.")
+@click.option("--yes", is_flag=True, help="Do not ask before deleting tasks that are not archived.")
 async def archive(session: "Session", dry_run: bool, older_than: float | None, folder: str | None, yes: bool) -> None:
-    """Write finished tasks that were kept long enough to the archive folder and prune them.
+    """Archive finished tasks past their retention, and prune them.
 
-    Without an archive folder they are deleted for good, after a question. Dead letters that nobody dealt with stay for
+    Without an archive folder, they are deleted after confirmation. Unhandled dead letters stay for
     sweep.dead_letter_retention_s in any case.
     """
     sweep = session.settings.sweep
@@ -121,12 +121,12 @@ async def _prune(session: "Session", stores: Stores, total: int, retention_s: fl
 
 
 @command("sweep")
-@click.option("--once", is_flag=True, help="Do every duty once and end.")
+@click.option("--once", is_flag=True, help="Run every job once and exit.")
 def sweep(session: "Session", once: bool) -> ExitCode:
-    """Do the duties on a timer without running any task, until Ctrl-C or SIGTERM.
+    """Run the maintenance jobs without running any task, until Ctrl-C or SIGTERM.
 
     Lost leases, deadlines, broken dependencies, schedules, expired results, retention, event log, audit copy. Every
-    worker does them too; this is for machines without one. With --once the exit code is 1 when a duty failed.
+    worker does them too; this is for machines without one. With --once, the exit code is 1 if a job failed.
     """
     configure(session.settings.log.format, session.settings.log.level)
     gc.enable()
@@ -157,7 +157,7 @@ async def _do(
     holder = f"{socket.gethostname()}-{os.getpid()}-sweep"
     if once:
         return {duty.name: await try_job(sweeps, duty, holder) for duty in jobs}
-    session.out.note(f"Sweeping {without_password(session.settings.store.url)}. Ctrl-C ends it.")
+    session.out.note(f"Sweeping {without_password(session.settings.store.url)}. Ctrl-C stops it.")
     sweeping = asyncio.create_task(run_jobs(sweeps, jobs, holder))
     stopping = asyncio.create_task(signals.stop.wait())
     await asyncio.wait({sweeping, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -174,7 +174,7 @@ async def _do(
 @command("backup")
 @click.argument("target", type=click.Path(dir_okay=False))
 async def backup(session: "Session", target: str) -> None:
-    """Copy the store to the new file TARGET while it is in use. The file appears when it is whole."""
+    """Copy the store to the new file TARGET while it is in use. The file appears when it is complete."""
     _check(target)
     async with session.stores() as stores:
         with progress(session, "Copying pages") as bar:

@@ -32,7 +32,7 @@ async def workers(session: "Session") -> None:
         return
     session.out.table(WORKER_HEAD, worker_rows(seen, now=now_ms()))
     if not seen:
-        session.out.note("No worker is known. `ade worker --app module:attribute` starts one.")
+        session.out.note("No workers. `ade worker --app module:attribute` starts one.")
 
 
 def worker_rows(seen: Sequence[WorkerView], *, now: int) -> list[Row]:

@@ -133,7 +133,7 @@ class RetryingCalls:
         except ServerNotFound as error:
             self._problem = str(error)
         except TimeoutError:
-            self._problem = "nobody told in time which servers there are"
+            self._problem = "the list of servers was not available in time"
 
     def _recheck(self, nodes: ServerPools) -> None:
         """Refresh the topology in the background."""
@@ -413,7 +413,7 @@ class RedisClient:
             raise NotConfirmed(
                 f"the work is accepted, but only {confirmed} of {self.settings.replicas} replicas have confirmed it"
                 " in time. It is lost if the primary dies before they have it. Repeating the call is safe; to enqueue"
-                " takes a key for that, or there are two tasks",
+                " needs a key, or there are two tasks",
                 answer=answer,
             )
 

@@ -133,7 +133,7 @@ class RedisConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close immediately: a late response would be taken for that of another command."""
-        self._end = self._end or ConnectionError("the connection was given up")
+        self._end = self._end or ConnectionError("the connection was dropped")
         if self._transport is not None:
             self._transport.abort()
 

@@ -71,7 +71,7 @@ class SyncConnection:
             while (answer := self._reader.gets()) is not False:
                 answers.append(answer)
         if len(answers) > len(commands):
-            raise ConnectionError("the server said more than it was asked")
+            raise ConnectionError("the server sent more than was requested")
         return answers
 
     def interrupt(self) -> None:

@@ -58,7 +58,7 @@ function remove(one, event, more)
   announce(event, one, more)
   if one.state == 'granted' then
     for _, waiter in ipairs(upgrades_of(one)) do
-      remove(waiter, 'lock.expired', { reason = 'the share it wanted to widen is gone' })
+      remove(waiter, 'lock.expired', { reason = 'the shared lock to upgrade is gone' })
     end
   end
 end
