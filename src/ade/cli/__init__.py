@@ -1,7 +1,6 @@
 """The command line. `main` is the entry point of the program `ade`."""
 
 import gc
-import signal
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -29,19 +28,8 @@ def defer(name: str) -> None:
     sys.modules.setdefault(name, _DeferredModule(name))
 
 
-def _obey_ctrl_c() -> None:
-    """Let Ctrl-C end a command on a terminal, even if its parent ignores SIGINT and it has inherited that.
-
-    A shell without job control ignores SIGINT in what it starts in the background, and so do all descendants. Such a
-    background job reads from /dev/null and keeps ignoring it.
-    """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and sys.stdin is not None and sys.stdin.isatty():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def main() -> None:
     """Run the command given by the arguments and exit with its code."""
-    _obey_ctrl_c()
     gc.disable()  # modules that a command loads are not garbage; long-running commands turn it on again
     defer("asyncio")
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ade.common.calls import Call
 from ade.errors import ServerUnreachable
-from ade.server.operation import ClientRoute
+from ade.server.operation import ClientRoute, ETagUse
 from ade.server.problems import HttpFault, Problem
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ class OperationCall(Struct, frozen=True, kw_only=True):
     def tag(self, route: "ClientRoute") -> str | None:
         """Return the value of If-Match. If the route requires one, the default is `*`, any version."""
         if self.if_match is None:
-            from ade.server.operation import ETagUse
-
             return "*" if route.tag is ETagUse.REQUIRED else None
         return f'"{self.if_match}"'
 

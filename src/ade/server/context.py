@@ -27,7 +27,8 @@ from ade.accounts.model import InvalidAccount, Permission, UnknownAccount, norma
 from ade.errors import AdeError, NotPermitted
 from ade.events.filters import EventFilter
 from ade.server.operation import RouteAccess
-from ade.server.pagination import Page
+from ade.server.pagination import Page, read_cursor, write_cursor
+from ade.server.problems import HttpFault, RequestRefused
 from ade.stores.ports import Stores
 from ade.tasks.model import Definition, Task
 
@@ -77,8 +78,6 @@ class Services(Struct, frozen=True, kw_only=True):
         Raises RequestRefused (503) while the same scan is in progress.
         """
         if what in self.busy:
-            from ade.server.problems import HttpFault, RequestRefused
-
             raise RequestRefused(
                 HttpFault.UNAVAILABLE, f"{what} is already in progress; try again later", retry_after=_LATER_S
             )
@@ -128,7 +127,7 @@ class RequestContext(Struct, frozen=True, kw_only=True):
         return None if self.if_match is None or self.if_match.strip() == "*" else current
 
 
-# Pages. The cursor code is imported only when needed, because most lists fit on one page.
+# Pages of lists.
 
 
 T = TypeVar("T")
@@ -149,8 +148,6 @@ def position(of_list: str, query: Struct) -> "Position | None":
     cursor: str | None = query.cursor  # type: ignore[attr-defined] # every query of a list has one
     if cursor is None:
         return None
-    from ade.server.pagination import read_cursor
-
     return read_cursor(of_list, filters_of(query), cursor)
 
 
@@ -158,8 +155,6 @@ def page(of_list: str, query: Struct, items: Sequence[T], following: "Position |
     """Return a page. `following` is the position of the next page in the store; None at the end."""
     if following is None:
         return Page(items=items)
-    from ade.server.pagination import write_cursor
-
     return Page(items=items, next=write_cursor(of_list, filters_of(query), following))
 
 
