@@ -48,7 +48,7 @@ async def test_the_tasks_of_a_schedule_need_what_is_declared(ade: Ade, kit: Test
     await kit.drain()  # its worker makes the definition known
     await put(kit.stores, Schedule(name="nightly", cron="0 3 * * *", task_name="train"))
     opened = await ade.open()
-    fired = await fire_now(kit.stores, opened.payloads, ade.settings.task, "nightly")
+    fired = await fire_now(kit.stores, ade.settings.task, "nightly", opened.keep)
 
     assert fired.needs == ("gpu",)
 

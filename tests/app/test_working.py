@@ -9,7 +9,7 @@ from msgspec import structs
 
 from ade import Ade, Context, Task
 from ade.common.calls import Call
-from ade.composition.lease_renewer import renewer
+from ade.composition.stores import renewer
 from ade.composition.worker import guardian_spec
 from ade.settings import Settings
 from tests.domain import Agent, ClaimRequest, StoreSettings, Worker, WorkerSettings

@@ -1,6 +1,7 @@
 """What schedules bring meets the guard as it comes in, whoever fires it."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,10 +139,9 @@ async def test_a_firing_that_can_be_previewed_is_previewed_first_even_in_a_full_
 async def test_a_firing_by_hand_is_judged_too(night: Night) -> None:
     await night.rules(NEVER)
     before = await schedules.put(night.stores, WIPE)
+    keep = partial(enqueue_guarded, night.stores, night.payloads)
     with pytest.raises(Denied):
-        await schedules.fire_now(
-            night.stores, night.payloads, TaskSettings(), "hourly", keep=enqueue_guarded, actor="bob"
-        )
+        await schedules.fire_now(night.stores, TaskSettings(), "hourly", keep, actor="bob")
 
     assert await night.tasks() == []
     assert await night.denials() == [("bob", "wipe")]

@@ -101,7 +101,7 @@ import sys
 from ade.cli import defer
 defer("asyncio")
 from ade.client.store_transport import StoreTransport
-from ade.composition.read_only import read_only_services
+from ade.composition.stores import read_only_services
 from ade.client.api.routes import CLIENT_ROUTES
 from ade.client.client import Client
 from ade.errors import StoreReadOnly

@@ -15,8 +15,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from ade.composition.lease_renewer import RENEWER, StoreLocation
-from ade.composition.stores import open_stores
+from ade.composition.stores import RENEWER, StoreLocation, open_stores
 from ade.logs import configure
 from ade.settings import Settings
 from ade.settings.sections import RedisSettings, SweepSettings

@@ -20,7 +20,7 @@ READS = re.compile(r"^\s*def (?:read_|parse_|feed\()", re.MULTILINE)  # what is 
 # Readers of what nobody else has written: a store's own bytes, pipes between its own processes, objects of Python.
 NOT_TRIED = {
     "stores.sql_files": "SQL files of ADE itself",
-    "composition.read_only": "opens a store for reading",
+    "composition.stores": "opens a store for reading",
     "agents.processes.output": "passes bytes on to readers that are tried",
     "cli.interaction": "takes any text",
     "tasks.arguments": "reads functions",

@@ -9,7 +9,7 @@ from ade import Status, Task
 from ade.errors import IllegalTransition, InvalidTask, ResultExpired, UnknownName, UnknownTask
 from ade.server.etags import tag_of_version
 from ade.server.request_types import Nothing
-from ade.tasks.api import create, tasks
+from ade.tasks.api import create, lifecycle, tasks
 from ade.tasks.api.requests import Cancel, EditTask, ListLines, ListNames, RetryTask
 from ade.tasks.decisions import succeed
 from tests.domain import ClaimRequest, Event, NewTask, OutputLine, Page, RequestContext, RequestRefused, Role, Succeeded
@@ -31,26 +31,26 @@ async def test_a_draft_is_edited_and_submitted(ops: Operations) -> None:
     request = ops.request(ann, "edit_task", if_match=match(made), tag_required=True)
     body = EditTask(args={"name": "Ada"}, description="says hello", priority=2, tags=["x"], resources=["db:main"])
 
-    edited = await tasks.edit_task(ops.services, request, made.id, body)
+    edited = await lifecycle.edit_task(ops.services, request, made.id, body)
 
     assert (edited.arguments(), edited.description, edited.priority) == ({"name": "Ada"}, "says hello", 2)
     assert (edited.tags, edited.resources) == (("x",), ("db:main",))
-    submitted = await tasks.submit_task(ops.services, ops.request(ann, "submit_task"), made.id, Nothing())
+    submitted = await lifecycle.submit_task(ops.services, ops.request(ann, "submit_task"), made.id, Nothing())
     assert submitted.status is Status.REVIEWING
     with pytest.raises(IllegalTransition):
-        await tasks.edit_task(ops.services, LOCAL, made.id, EditTask(priority=1))
+        await lifecycle.edit_task(ops.services, LOCAL, made.id, EditTask(priority=1))
 
 
 async def test_an_edit_names_the_version_it_means(ops: Operations) -> None:
     ann = await ops.account("ann")
     made = await draft(ops)
     with pytest.raises(RequestRefused) as unsaid:
-        await tasks.edit_task(
+        await lifecycle.edit_task(
             ops.services, ops.request(ann, "edit_task", tag_required=True), made.id, EditTask(priority=1)
         )
     request = ops.request(ann, "edit_task", if_match=match(made), tag_required=True)
     answers = await asyncio.gather(
-        *(tasks.edit_task(ops.services, request, made.id, EditTask(priority=each)) for each in (1, 2)),
+        *(lifecycle.edit_task(ops.services, request, made.id, EditTask(priority=each)) for each in (1, 2)),
         return_exceptions=True,
     )
     assert unsaid.value.problem.status == 428
@@ -63,20 +63,20 @@ async def test_an_edit_names_the_version_it_means(ops: Operations) -> None:
 async def test_an_edit_that_says_nothing_is_refused(ops: Operations) -> None:
     made = await draft(ops)
     with pytest.raises(InvalidTask):
-        await tasks.edit_task(ops.services, LOCAL, made.id, EditTask())
+        await lifecycle.edit_task(ops.services, LOCAL, made.id, EditTask())
     with pytest.raises(InvalidTask):
-        await tasks.edit_task(ops.services, LOCAL, made.id, EditTask(priority=77))
+        await lifecycle.edit_task(ops.services, LOCAL, made.id, EditTask(priority=77))
     assert await ops.services.stores.tasks.get([made.id]) == [made]
 
 
 async def test_a_failed_task_runs_again_perhaps_with_other_arguments(ops: Operations) -> None:
     made = await failed(ops)
     with pytest.raises(RequestRefused):
-        await tasks.retry_task(ops.services, RequestContext(actor="x", if_match='"1"'), made.id, RetryTask())
-    again = await tasks.retry_task(ops.services, LOCAL, made.id, RetryTask(args={"name": "Bob"}))
+        await lifecycle.retry_task(ops.services, RequestContext(actor="x", if_match='"1"'), made.id, RetryTask())
+    again = await lifecycle.retry_task(ops.services, LOCAL, made.id, RetryTask(args={"name": "Bob"}))
     assert (again.status, again.generation, again.arguments()) == (Status.PENDING, 2, {"name": "Bob"})
     with pytest.raises(IllegalTransition):
-        await tasks.retry_task(ops.services, LOCAL, made.id, RetryTask(args={"name": "Eve"}))
+        await lifecycle.retry_task(ops.services, LOCAL, made.id, RetryTask(args={"name": "Eve"}))
 
 
 @pytest.mark.parametrize("operation", ["retry_task", "edit_task", "submit_task", "apply_task", "roll_back_task"])
@@ -86,7 +86,7 @@ async def test_a_foreign_task_is_none_at_all(ops: Operations, operation: str) ->
     body = {"retry_task": RetryTask(), "edit_task": EditTask(priority=1)}.get(operation, Nothing())
     for task_id in (made.id, "no id", "../etc"):
         with pytest.raises(UnknownTask):
-            await getattr(tasks, operation)(ops.services, ops.request(other, operation), task_id, body)
+            await getattr(lifecycle, operation)(ops.services, ops.request(other, operation), task_id, body)
     assert await ops.services.stores.tasks.get([made.id]) == [made]
 
 
@@ -94,12 +94,12 @@ async def test_an_approved_task_that_waits_for_a_hand_is_started(ops: Operations
     ann = await ops.account("ann")
     request = ops.request(ann, "create_task")
     made = await create.create_task(ops.services, request, NewTask(name="greet", draft=True, start="by_hand"))
-    submitted = await tasks.submit_task(ops.services, ops.request(ann, "submit_task"), made.id, Nothing())
+    submitted = await lifecycle.submit_task(ops.services, ops.request(ann, "submit_task"), made.id, Nothing())
     assert (submitted.status, (await approved(ops, submitted)).status) == (Status.REVIEWING, Status.APPROVED)
     stale = ops.request(ann, "apply_task", if_match=match(made))
     with pytest.raises(RequestRefused):
-        await tasks.apply_task(ops.services, stale, made.id, Nothing())
-    started = await tasks.apply_task(ops.services, ops.request(ann, "apply_task"), made.id, Nothing())
+        await lifecycle.apply_task(ops.services, stale, made.id, Nothing())
+    started = await lifecycle.apply_task(ops.services, ops.request(ann, "apply_task"), made.id, Nothing())
     assert started.status is Status.PENDING
 
 
@@ -107,7 +107,7 @@ async def test_what_nobody_can_undo_is_not_rolled_back(ops: Operations) -> None:
     ann = await ops.account("ann")
     made = await failed(ops)
     with pytest.raises(UnknownName):
-        await tasks.roll_back_task(ops.services, ops.request(ann, "roll_back_task"), made.id, Nothing())
+        await lifecycle.roll_back_task(ops.services, ops.request(ann, "roll_back_task"), made.id, Nothing())
 
 
 async def test_the_result_is_answered_whole(ops: Operations) -> None:
@@ -162,7 +162,7 @@ async def test_output_and_events_are_read_page_by_page(ops: Operations) -> None:
         "3",
         "4",
     ]
-    await tasks.cancel_task(ops.services, LOCAL, made.id, Cancel())
+    await lifecycle.cancel_task(ops.services, LOCAL, made.id, Cancel())
     events: Page[Event] = await tasks.list_task_events(ops.services, LOCAL, made.id, ListLines())
     assert [each.type for each in events.items] == ["task.created", "task.cancelled"]
     with pytest.raises(UnknownTask):

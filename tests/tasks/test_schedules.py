@@ -1,6 +1,7 @@
 """Schedules fire once, however many look after them, and make up for what was missed with one task."""
 
 import asyncio
+from functools import partial
 
 import pytest
 from msgspec import Raw, structs
@@ -8,6 +9,7 @@ from msgspec import Raw, structs
 from ade import Task
 from ade.errors import InvalidSchedule, UnknownSchedule
 from ade.tasks import schedules
+from ade.tasks.enqueue import enqueue_plan
 from ade.testing import TestClock
 from tests.domain import Definition, Payloads, Queue, Schedule, Stores, TaskSettings, Worker
 
@@ -120,7 +122,8 @@ async def test_who_wrote_a_schedule_is_the_author_of_what_it_makes(
     await schedules.resume(stores, "nightly", actor="bob")  # bob has not written what it says
     clock.advance(2 * HOUR)
     [first] = await fire(stores, payloads)
-    by_hand = await schedules.fire_now(stores, payloads, TaskSettings(), "nightly", actor="bob")
+    keep = partial(enqueue_plan, stores, payloads)
+    by_hand = await schedules.fire_now(stores, TaskSettings(), "nightly", keep, actor="bob")
     assert (first.author_id, by_hand.author_id) == ("ada", "ada")
 
     await schedules.put(stores, structs.replace(NIGHTLY, args=Raw(b'{"pages":2}')), actor="cy")
@@ -137,7 +140,8 @@ async def test_what_an_app_declares_has_an_author_only_if_somebody_is_named(
     await schedules.declare(stores, NIGHTLY)
     clock.advance(2 * HOUR)
     [task] = await fire(stores, payloads)
-    by_hand = await schedules.fire_now(stores, payloads, TaskSettings(), "nightly", actor="bob")
+    keep = partial(enqueue_plan, stores, payloads)
+    by_hand = await schedules.fire_now(stores, TaskSettings(), "nightly", keep, actor="bob")
     assert (task.author_id, by_hand.author_id) == (None, "bob")  # nobody but bob has asked for that
 
     changed = structs.replace(NIGHTLY, cron="0 4 * * *")

@@ -6,7 +6,7 @@ import pytest
 
 from ade import Status
 from ade.errors import DependencyCycle, InvalidTask, UnknownDependency, UnknownName, UnknownTask
-from ade.tasks.api import create, tasks
+from ade.tasks.api import create, lifecycle, tasks
 from ade.tasks.api.requests import Cancel, GetTask, ListTasks
 from ade.tasks.options import BatchTask, NewTask, NewTasks
 from tests.domain import Role
@@ -20,7 +20,7 @@ async def test_a_task_is_made_found_and_cancelled(ops: Operations) -> None:
     found = await tasks.list_tasks(ops.services, LOCAL, ListTasks(tag="a"))
     assert [task.id for task in found.items] == [made.id]
 
-    cancelled = await tasks.cancel_task(ops.services, LOCAL, made.id, Cancel(reason="no need"))
+    cancelled = await lifecycle.cancel_task(ops.services, LOCAL, made.id, Cancel(reason="no need"))
     assert (cancelled.status, cancelled.reason) == (Status.CANCELLED, "no need")
     assert await tasks.get_task(ops.services, LOCAL, made.id, GetTask()) == cancelled
 
@@ -64,12 +64,12 @@ async def test_an_agent_cannot_tell_a_foreign_task_from_none(ops: Operations) ->
     agent, other = await ops.account("agent-a", Role.AGENT), await ops.account("agent-b", Role.AGENT)
     made = await create.create_task(ops.services, ops.request(agent, "create_task"), NewTask(name="greet"))
     with pytest.raises(UnknownTask) as refused:
-        await tasks.cancel_task(ops.services, ops.request(other, "cancel_task"), made.id, Cancel())
+        await lifecycle.cancel_task(ops.services, ops.request(other, "cancel_task"), made.id, Cancel())
     absent = "019" + made.id[3:-1] + ("0" if made.id[-1] != "0" else "1")
     with pytest.raises(UnknownTask) as missing:
-        await tasks.cancel_task(ops.services, ops.request(other, "cancel_task"), absent, Cancel())
+        await lifecycle.cancel_task(ops.services, ops.request(other, "cancel_task"), absent, Cancel())
     assert refused.value.detail.replace(made.id, absent) == missing.value.detail
-    cancelled = await tasks.cancel_task(ops.services, ops.request(agent, "cancel_task"), made.id, Cancel())
+    cancelled = await lifecycle.cancel_task(ops.services, ops.request(agent, "cancel_task"), made.id, Cancel())
     assert cancelled.status is Status.CANCELLED
 
 

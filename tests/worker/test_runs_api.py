@@ -18,7 +18,7 @@ from ade.failures import FailureKind
 from ade.locks.model import DEFAULT_NAMESPACE, LockLimits, write
 from ade.locks.requests import request_id, validate_request
 from ade.server.request_types import Nothing
-from ade.tasks.api import create, tasks
+from ade.tasks.api import create, lifecycle, tasks
 from ade.tasks.api.requests import Cancel, ListLines
 from ade.tasks.identifiers import DELIVER, NOTIFY
 from ade.tasks.service import requeue_granted
@@ -175,7 +175,7 @@ async def test_a_heartbeat_keeps_a_run_and_tells_of_those_that_are_over(ops: Ope
         ops.clock.advance(8)
         await settle_due(ops.services.stores)
         assert (await ada.renew(mine, theirs, lease_s=10)).gone == []
-    await tasks.cancel_task(ops.services, LOCAL, stopped.id, Cancel())
+    await lifecycle.cancel_task(ops.services, LOCAL, stopped.id, Cancel())
     beat = await ada.renew(mine, theirs)
     assert beat.gone == [GoneRun(run_id=theirs.run_id, task_id=stopped.id, status=Status.CANCELLED)]
     with pytest.raises(StaleLease):
@@ -319,7 +319,7 @@ async def governed(ops: Operations, **options: Any) -> Task:
     """Approved, and in its queue."""
     made = await new(ops, draft=True, **options)
     ann = await ops.account("ann")
-    submitted = await tasks.submit_task(ops.services, ops.request(ann, "submit_task"), made.id, Nothing())
+    submitted = await lifecycle.submit_task(ops.services, ops.request(ann, "submit_task"), made.id, Nothing())
     return await approved(ops, submitted)
 
 

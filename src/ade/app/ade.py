@@ -29,7 +29,6 @@ from ade.tasks.identifiers import is_run
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, Schedule, Task
 from ade.tasks.options import DeclaredOptions, TaskOptions
-from ade.tasks.payloads import Payloads
 from ade.worker.context import Context, SyncContext
 from ade.worker.instrumentation import open_spans
 
@@ -309,15 +308,11 @@ class Ade:
 
     async def _open_store(self, url: str | None, clock: Clock | None) -> OpenStore:
         refuse_while_imported()
-        store = self.settings.store
-        spans = None
-        if self.settings.traces.enabled:
-            spans = open_spans()
-        stores = await open_stores(url or store.url, self.settings, clock)
+        spans = open_spans() if self.settings.traces.enabled else None
+        stores = await open_stores(url or self.settings.store.url, self.settings, clock)
         if spans is not None:
             stores = spans.over(stores)
-        payloads = Payloads(stores.blobs, store.inline_limit_kb << 10, store.payload_limit_mb << 20)
-        return OpenStore(stores, payloads, self.settings)
+        return OpenStore(stores, self.settings)
 
     async def _close(self) -> None:
         await self.opener.close()

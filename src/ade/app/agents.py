@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ade.agents.conversations.durable_inbox import DurableInbox
 from ade.agents.conversations.model import InboxLimits
-from ade.agents.handlers import configured_profiles
+from ade.agents.handlers import configured_profiles, register_agents
 from ade.agents.notifications import notify_task
 from ade.agents.runs.command_line import goes_on_by
 from ade.agents.runs.model import AgentResult
+from ade.agents.task_tool_services import open_task_tool
 from ade.app.functions import TaskHandle
 from ade.common.calls import Call
 from ade.errors import UnknownName
@@ -78,8 +79,6 @@ class Agents:
 
         Answers the names of the tasks. Raises UnknownName, InvalidProfile.
         """
-        from ade.agents.handlers import register_agents  # 31 ms and 2.4 MiB, needed only by workers
-
         return register_agents(self._app, types or None)
 
     def run(self, subagent_type: str, prompt: str, **options: Unpack[RunOptions]) -> Call[TaskHandle[AgentResult]]:
@@ -155,8 +154,6 @@ class Agents:
         cwd: str | None,
         author: str | None,
     ) -> "TaskTool":
-        from ade.agents.task_tool_services import open_task_tool
-
         if conversation is not None:
             check_inbox_id(conversation)
         opened = await self._app.open()

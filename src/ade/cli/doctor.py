@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ade.cli.command import command
 from ade.cli.exit_codes import ExitCode
 from ade.cli.output import Cell, Row
-from ade.composition.stores import audit_place
+from ade.composition.audit import audit_place
 from ade.errors import with_advice
 from ade.events.feed import events_after
 from ade.server.health import (

@@ -20,13 +20,11 @@ from ade.cli.output import CommandOutput
 from ade.client.client import Client, connect
 from ade.client.store_transport import StoreTransport
 from ade.common.text import without_password
-from ade.composition.read_only import read_only_services
-from ade.composition.stores import open_read_only, open_stores, store_exists
+from ade.composition.stores import open_read_only, open_stores, read_only_services, store_exists
 from ade.errors import NeedsStore
 from ade.server.context import RequestContext, Services
 from ade.settings import DEFAULT, LoadedSettings, Settings, load, standard_files
 from ade.stores.ports import Stores
-from ade.tasks.payloads import Payloads
 
 if TYPE_CHECKING:  # most commands need no app
     from ade.app.ade import Ade
@@ -229,10 +227,6 @@ class Session:
             return _without_loop(work)
         finally:
             _without_loop(self._looked_at.close())
-
-    def payloads(self, stores: Stores) -> Payloads:
-        store = self.settings.store
-        return Payloads(stores.blobs, store.inline_limit_kb << 10, store.payload_limit_mb << 20)
 
     @property
     def actor(self) -> str:

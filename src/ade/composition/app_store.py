@@ -14,7 +14,8 @@ from ade.approvals.repository import RulebookCache
 from ade.approvals.rulebook import Rulebook, passes
 from ade.approvals.submission import store_held
 from ade.common.calls import Portal
-from ade.composition.stores import audit_place, lock_limits
+from ade.composition.audit import audit_place
+from ade.composition.stores import lock_limits, payloads_of
 from ade.locks.client import StoreLockClient
 from ade.locks.holder import LockHolder
 from ade.server.context import Services
@@ -24,7 +25,6 @@ from ade.stores.ports import Stores
 from ade.tasks.definitions import DefinitionCache
 from ade.tasks.enqueue import check_cycles, store, store_blocking
 from ade.tasks.model import Task
-from ade.tasks.payloads import Payloads
 from ade.tasks.service import CompletionWatcher
 
 if TYPE_CHECKING:
@@ -71,10 +71,10 @@ class LoopServices:
 class OpenStore:
     """An open store with its payloads and the services of each event loop."""
 
-    def __init__(self, stores: Stores, payloads: Payloads, settings: Settings) -> None:
+    def __init__(self, stores: Stores, settings: Settings) -> None:
         self.stores = stores
         self._settings = settings
-        self.payloads = payloads
+        self.payloads = payloads_of(stores, settings)
         self._sides: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopServices] = WeakKeyDictionary()
         self._rules_side: LoopServices | None = None  # of the loop that read the rules last, for threads
         self.blocking_locks: LockHolder[StoreLockClient] | None = None  # on the portal loop, for threads without a loop
@@ -192,9 +192,7 @@ def services_of_app(
 
 def services_on_store(stores: "Stores", settings: "Settings") -> Services:
     """The same as `services_of_app` for an open store without an app."""
-    store = settings.store
-    payloads = Payloads(stores.blobs, store.inline_limit_kb << 10, store.payload_limit_mb << 20)
-    return _office(OpenStore(stores, payloads, settings), settings)
+    return _office(OpenStore(stores, settings), settings)
 
 
 def _office(

@@ -1,67 +1,45 @@
-"""Opens stores and audit copies by URL, and checks whether they exist."""
+"""Opens stores by URL: in full, for reading only, and for the renewal of leases by a watchdog."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NoReturn
 
+import msgspec
+from msgspec import Struct
+
+from ade.agents.model import Agent
 from ade.common.gcra import read_rate
 from ade.common.text import without_password
-from ade.errors import InvalidUrl, StoreMissing
+from ade.errors import InvalidUrl, StoreMissing, StoreReadOnly
 from ade.locks.model import LockLimits
+from ade.logs import configure
+from ade.server.context import Services
 from ade.settings import Settings
-from ade.stores.ports import Clock, Stores
-from ade.stores.sqlite.files import audit_file, place_of
+from ade.settings.sections import TaskSettings
+from ade.stores.ports import Clock, Renewal, Stores
+from ade.stores.sqlite.files import place_of
+from ade.tasks.model import Worker
+from ade.tasks.payloads import Payloads
 
 _REDIS = ("redis://", "rediss://", "redis+sentinel://", "redis+cluster://")
-
-if TYPE_CHECKING:
-    from ade.events.audit_copy import AuditCopy, AuditLocation
-    from ade.stores.postgres.audit import PostgresAudit
-    from ade.stores.sqlite.audit import SqliteAudit
-
-AUDIT_FILE = Path(".ade/audit.db")  # for stores that are not files
 
 
 def store_exists(url: str) -> bool:
     """Return whether a store exists at a URL. Always True for stores that are not files."""
     if url == "memory://" or not url.startswith("sqlite:"):
         return True
-    file = _file_of(url)
-    return _exists(file) and not (file is not None and _is_blank(file))
+    file = file_of(url)
+    return exists(file) and not (file is not None and _is_blank(file))
 
 
-def audit_exists(url: str, audit_url: str | None = None) -> bool:
-    """Return whether an audit copy exists. Always True for PostgreSQL, where a read detects an empty copy."""
-    if _is_postgres(audit_url):
-        return True
-    file = _audit_file(url, audit_url)
-    return file is not None and _exists(file)
-
-
-def _audit_file(url: str, audit_url: str | None) -> Path | None:
-    """Return the file of an audit copy that is not on a server; None for memory://."""
-    if audit_url is not None:
-        if not audit_url.startswith("sqlite:"):  # the message omits the URL: it might contain a password
-            raise InvalidUrl(
-                "events.audit_url is not supported: use sqlite:///path/to/file.db or postgresql://host/database"
-            )
-        return _file_of(audit_url)
-    if url != "memory://" and not url.startswith("sqlite:"):
-        return AUDIT_FILE.absolute()
-    return audit_file(url)
-
-
-def _is_postgres(audit_url: str | None) -> bool:
-    return audit_url is not None and audit_url.startswith(("postgresql:", "postgres:"))
-
-
-def _file_of(url: str) -> Path | None:
+def file_of(url: str) -> Path | None:
+    """Return the file of a SQLite URL; None for a store in memory."""
     place = place_of(url)
     return None if place is None else place.path
 
 
-def _exists(file: Path | None) -> bool:
+def exists(file: Path | None) -> bool:
     """Return False only if the file is missing. If it is inaccessible, opening it raises the proper error."""
     try:
         return file is None or bool(file.stat())
@@ -84,7 +62,7 @@ async def open_stores(
 ) -> Stores:
     """Open the store at a URL. With `must_exist`, raises StoreMissing instead of creating it. Raises InvalidUrl."""
     if must_exist and not store_exists(url):
-        raise StoreMissing(f"there is no store at {_file_of(url)}", advice=StoreMissing.usual_advice)
+        raise StoreMissing(f"there is no store at {file_of(url)}", advice=StoreMissing.usual_advice)
     settings = settings or Settings()
     if url.startswith(_REDIS):
         from ade.stores.redis.store import open_redis
@@ -122,27 +100,64 @@ def open_read_only(url: str, settings: Settings) -> Stores | None:
     return open_file(url, None if blob_dir is None else Path(blob_dir))
 
 
-@asynccontextmanager
-async def open_audit(url: str, audit_url: str | None = None) -> "AsyncIterator[AuditCopy]":
-    """Open the audit copy of a store, or the one at `audit_url`, and close it after the block."""
-    copy: PostgresAudit | SqliteAudit
-    if audit_url is not None and _is_postgres(audit_url):
-        from ade.stores.postgres.audit import open_audit as open_postgres_audit
-
-        copy = open_postgres_audit(audit_url)
-    else:
-        from ade.stores.sqlite.audit import open_audit_file
-
-        copy = await open_audit_file(_audit_file(url, audit_url))
-    try:
-        yield copy
-    finally:
-        await copy.close()
+def read_only_services(stores: Stores, settings: Settings) -> Services:
+    """Assemble services whose methods that write or wait raise StoreReadOnly. They need no event loop."""
+    return Services(
+        stores=stores,
+        payloads=payloads_of(stores, settings),
+        settings=settings,
+        defaults=TaskSettings(),
+        keep=_refuse,
+        rules=_refuse,
+        names=_refuse,
+        watch=_refuse,
+        locks=_refuse,
+    )
 
 
-def audit_place(settings: Settings) -> "AuditLocation":
-    """Return the location of the audit copy of the configured store."""
-    from ade.events.audit_copy import AuditLocation
+def _refuse(*_: object) -> NoReturn:
+    raise StoreReadOnly("this store was opened read-only; open it for writing to change it or to wait")
 
-    url, audit_url = settings.store.url, settings.events.audit_url
-    return AuditLocation(exists=lambda: audit_exists(url, audit_url), open=lambda: open_audit(url, audit_url))
+
+def payloads_of(stores: Stores, settings: Settings) -> Payloads:
+    """Return the payloads of a store, with the limits of the settings."""
+    store = settings.store
+    return Payloads(stores.blobs, store.inline_limit_kb << 10, store.payload_limit_mb << 20)
+
+
+# Lease renewal by the watchdog process of a worker, which opens its own store, and only when needed.
+
+
+RENEWER = f"{__name__}:renewer"
+
+
+class StoreLocation(Struct, frozen=True):
+    """The store URL and settings to open a store with."""
+
+    url: str
+    settings: Settings
+
+
+class WatchdogStoreSpec(Struct, frozen=True):
+    """The data that a worker passes to its watchdog process."""
+
+    worker: Worker
+    lease_ms: int
+    store: str
+    agent: Agent | None = None
+
+
+def renewer(about: str) -> Callable[[Mapping[str, str]], Renewal]:
+    """Open the store and return a function that renews leases of runs (run ID -> task ID) for the worker."""
+    spec = msgspec.json.decode(about, type=WatchdogStoreSpec)
+    location = msgspec.json.decode(spec.store, type=StoreLocation)
+    configure(location.settings.log.format, location.settings.log.level)  # its lines appear among those of the worker
+    stores = asyncio.run(open_stores(location.url, location.settings))
+
+    def renew(runs: Mapping[str, str]) -> Renewal:
+        renewal = stores.workers.renew(spec.worker, runs, lease_ms=spec.lease_ms)
+        if spec.agent is not None:
+            stores.agents.renew(spec.agent, list(runs), lease_ms=spec.lease_ms)
+        return renewal
+
+    return renew

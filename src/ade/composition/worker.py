@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
-from ade.composition.lease_renewer import RENEWER, StoreLocation
-from ade.composition.stores import lock_limits, open_audit
+from ade.composition.audit import open_audit
+from ade.composition.stores import RENEWER, StoreLocation, lock_limits
 from ade.errors import AdeError
 from ade.events.audit_copy import AuditCopy, copy_events
 from ade.settings import Settings
 from ade.stores.ports import EventLog, Stores
-from ade.tasks.identifiers import DELIVER, QUEUE
+from ade.tasks.identifiers import DELIVER, QUEUE, is_run
 from ade.tasks.schedules import declare
 from ade.worker.backend import WorkerOptions
 from ade.worker.context import Context
-from ade.worker.instrumentation import WorkerProbe
+from ade.worker.instrumentation import WorkerProbe, open_spans
 from ade.worker.maintenance import MaintenanceJob
 from ade.worker.supervisor import Handover
 from ade.worker.watchdog import WatchdogSpec
@@ -122,8 +122,6 @@ def add_agents(app: "Ade") -> None:
 
 def agents_beside(app: "Ade", opened: "OpenStore", settings: Settings) -> AbstractAsyncContextManager[None]:
     """Return the background jobs of agents for a worker; an empty context if the app runs no agents."""
-    from ade.tasks.identifiers import is_run
-
     if not any(is_run(name) for name in app.registry.names()):
         return nullcontext()
     from ade.composition.agents import agent_jobs
@@ -135,8 +133,6 @@ def tracing(settings: Settings) -> "list[Middleware]":
     """Return the tracing middleware (the outermost one) if tracing is enabled. Raises DriverMissing."""
     if not settings.traces.enabled:
         return []
-    from ade.worker.instrumentation import open_spans
-
     return [open_spans()]
 
 

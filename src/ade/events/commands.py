@@ -11,7 +11,7 @@ from ade.cli.command import group
 from ade.cli.ids import find_id
 from ade.cli.interaction import confirm, progress
 from ade.cli.parameters import PLACE, local, local_payload
-from ade.composition.stores import audit_place, open_audit
+from ade.composition.audit import audit_place, open_audit
 from ade.errors import AuditBroken, UnknownTask
 from ade.events.audit_chain import AuditReport
 from ade.events.audit_copy import begin, current_copy, verify

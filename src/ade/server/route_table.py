@@ -18,14 +18,14 @@ from ade.locks import api as locks_api
 from ade.server import api_system
 from ade.server.operation import API, OPERATIONS, Route
 from ade.settings import api as settings_api
-from ade.tasks.api import create, dead_letters, queues, tasks
+from ade.tasks.api import create, dead_letters, lifecycle, queues, tasks
 from ade.webhooks import api as webhooks_api
 from ade.worker.api import runs, workers
 
 # Modules that share a collection must be in order of precedence.
 MODULES = (
-    *(create, tasks, dead_letters, runs, approvals_api, api_rulebook, locks_api, agents_api, workers, queues),
-    *(conversations_api, webhooks_api, settings_api, accounts_api, api_sessions, events_api, api_system),
+    *(create, lifecycle, tasks, dead_letters, runs, approvals_api, api_rulebook, locks_api, agents_api, workers),
+    *(queues, conversations_api, webhooks_api, settings_api, accounts_api, api_sessions, events_api, api_system),
 )
 # Sections of the OpenAPI document, each with the path prefixes of its collections.
 COLLECTIONS: Mapping[str, tuple[str, ...]] = {

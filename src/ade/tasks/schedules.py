@@ -132,23 +132,21 @@ async def fire_due(
 
 async def fire_now(
     stores: Stores,
-    payloads: Payloads,
     defaults: TaskSettings,
     name: str,
-    limit: Limit = no_limit,
-    keep: StoreTasks = enqueue_plan,
+    keep: Callable[[Sequence[Task]], Awaitable[list[Task]]],
     *,
     actor: str | None = None,
 ) -> Task:
     """Enqueue the schedule's task now, without changing later firings. Raises UnknownSchedule and Denied.
 
-    If the schedule has no author, the actor is the author of the task.
+    `keep` stores new tasks. If the schedule has no author, the actor is the author of the task.
     """
     schedule = await get(stores, name)
     definitions = {definition.name: definition for definition in await stores.workers.definitions()}
     definition = definitions.get(schedule.task_name, Definition(name=schedule.task_name))
-    template = _from_schedule(_template(definition, defaults, await limit()), schedule, actor)
-    [task] = await keep(stores, payloads, [TaskPlan(template=template).make(schedule.args, now=stores.clock.now())])
+    template = _from_schedule(template_of(definition, defaults), schedule, actor)
+    [task] = await keep([TaskPlan(template=template).make(schedule.args, now=stores.clock.now())])
     return task
 
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import apsw
 
-from ade.composition.stores import open_audit
+from ade.composition.audit import open_audit
 from ade.events.audit_copy import AuditCopy
 from tests.stores.postgres.server import PostgresServer
 

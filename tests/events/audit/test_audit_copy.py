@@ -11,7 +11,8 @@ import psycopg
 import pytest
 
 from ade import Task
-from ade.composition.stores import open_audit, open_stores
+from ade.composition.audit import open_audit
+from ade.composition.stores import open_stores
 from ade.composition.worker import AuditCopyJob, audit_jobs
 from ade.errors import AuditBroken, StoreForeign
 from ade.events.audit_chain import AuditHead, chain, first_break

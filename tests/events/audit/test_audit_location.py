@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ade.composition.stores import audit_exists, open_audit
+from ade.composition.audit import audit_exists, open_audit
 from ade.errors import InvalidUrl
 from ade.stores.sqlite.audit import SqliteAudit
 from tests.domain import Event

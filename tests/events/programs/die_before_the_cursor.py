@@ -5,7 +5,8 @@ import os
 import signal
 import sys
 
-from ade.composition.stores import open_audit, open_stores
+from ade.composition.audit import open_audit
+from ade.composition.stores import open_stores
 
 
 async def main(url: str, audit_url: str | None) -> None:

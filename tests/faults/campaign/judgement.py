@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 import apsw
 from msgspec import Struct
 
-from ade.composition.stores import open_audit, open_stores
+from ade.composition.audit import open_audit
+from ade.composition.stores import open_stores
 from ade.errors import AuditBroken
 from ade.events.audit_copy import copy_events, verify
 from ade.events.model import Event

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 
-from ade.composition.stores import open_audit
+from ade.composition.audit import open_audit
 from ade.errors import IllegalTransition
 from ade.events.audit_copy import copy_events
 from ade.stores.ports import TaskQuery

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from ade.composition.stores import open_audit
+from ade.composition.audit import open_audit
 from ade.errors import DriverMissing, InvalidUrl, StoreUnavailable
 from ade.stores.postgres.audit import address_of
 

@@ -1,7 +1,5 @@
 """HTTP operations on dead letters, and bulk actions on all tasks that match a filter."""
 
-from functools import partial
-
 from msgspec import structs
 
 from ade.accounts.model import Permission
@@ -21,7 +19,7 @@ from ade.tasks.api.requests import (
     ListDeadLetters,
     RetryTask,
 )
-from ade.tasks.api.tasks import LARGEST_PAGE, find_some, matches_id_prefix, owned_task, query_of, replayed, size_of
+from ade.tasks.api.tasks import LARGEST_PAGE, find_some, owned_task, query_of, replayed, size_of, version_check
 from ade.tasks.bulk import BulkActionKind, BulkPreview, BulkReport
 from ade.tasks.dead_letters import BulkResult, DeadLetterGroup
 from ade.tasks.lifecycle import Status
@@ -122,7 +120,7 @@ async def discard_dead_letter(services: Services, request: RequestContext, task_
     """Discard one."""
     await owned_task(services, request, task_id)
     return await tasks_service.discard(
-        services.stores, task_id, body.reason, actor=request.actor, check=partial(matches_id_prefix, request)
+        services.stores, task_id, body.reason, actor=request.actor, check=version_check(request)
     )
 
 

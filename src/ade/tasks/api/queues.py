@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterable
-from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -81,13 +80,8 @@ async def resume_schedule(services: Services, request: RequestContext, schedule:
 @operation("POST /schedules/{schedule}/fire", permission=Permission.OPERATE)
 async def fire_schedule(services: Services, request: RequestContext, schedule: str) -> Task:
     """Enqueue its task now. Later firings are not affected."""
-    from ade.approvals.submission import enqueue_guarded
-    from ade.settings.runtime import default_timeout_ms
-
-    limit = partial(default_timeout_ms, services.stores)
-    return await schedules.fire_now(
-        services.stores, services.payloads, services.defaults, schedule, limit, enqueue_guarded, actor=_author(request)
-    )
+    actor = _author(request)
+    return await schedules.fire_now(services.stores, services.defaults, schedule, services.keep, actor=actor)
 
 
 def _author(request: RequestContext) -> str:

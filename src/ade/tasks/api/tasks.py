@@ -1,8 +1,7 @@
-"""HTTP operations on stored tasks: list, read, edit, submit, cancel, retry, start, roll back, and explain."""
+"""HTTP operations that read tasks: lists, one task, its result, output, and events, and why it is not running."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -10,25 +9,14 @@ import msgspec
 from msgspec import Raw, structs
 
 from ade.accounts.model import Permission
-from ade.errors import IllegalTransition, InvalidTask, ResultExpired, WaitTimeout
+from ade.errors import IllegalTransition, ResultExpired, WaitTimeout
 from ade.events.model import Event, is_of_access
 from ade.server.context import RequestContext, Services, can_read_access_events, check_own, page, position
 from ade.server.operation import ETagUse, RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page
-from ade.server.request_types import Nothing
 from ade.stores.ports import TaskPage, TaskQuery
 from ade.tasks import service as tasks_service
-from ade.tasks.api.requests import (
-    Cancel,
-    EditTask,
-    GetTask,
-    ListLines,
-    ListNames,
-    ListTasks,
-    RetryTask,
-    StoredTaskResult,
-    TaskFilter,
-)
+from ade.tasks.api.requests import GetTask, ListLines, ListNames, ListTasks, StoredTaskResult, TaskFilter
 from ade.tasks.definitions import arguments_by_name
 from ade.tasks.identifiers import is_task_id
 from ade.tasks.lifecycle import Status
@@ -36,13 +24,17 @@ from ade.tasks.model import Definition, MaybeRaw, OutputLine, Task
 from ade.tasks.reasons import Explanation
 from ade.tasks.service import get, result_of, unknown
 
-# Lookup by ID, with a check of access and version.
-
 
 async def existing_task(services: Services, task_id: str) -> Task:
     """Return the task. Raises UnknownTask."""
     check_id(task_id)
     return await get(services.stores, task_id)
+
+
+def check_id(task_id: str) -> None:
+    """Raise UnknownTask for a malformed ID, without a query."""
+    if not is_task_id(task_id):
+        raise unknown(task_id)
 
 
 async def owned_task(services: Services, request: RequestContext, task_id: str) -> Task:
@@ -54,62 +46,9 @@ async def owned_task(services: Services, request: RequestContext, task_id: str) 
     return task
 
 
-def check_id(task_id: str) -> None:
-    """Raise UnknownTask for a malformed ID, without a query."""
-    if not is_task_id(task_id):
-        raise unknown(task_id)
-
-
-def matches_id_prefix(request: RequestContext, task: Task) -> None:
-    """Check If-Match again on the newest record, just before the service decides. Raises 412."""
-    request.check_version(task.version)
-
-
-@operation("PATCH /tasks/{task_id}", permission=Permission.ENQUEUE, others=Permission.OPERATE, tag=ETagUse.REQUIRED)
-async def edit_task(services: Services, request: RequestContext, task_id: str, body: EditTask) -> Task:
-    """Edit a draft. An account that edits a task cannot approve it."""
-    task = await owned_task(services, request, task_id)
-    if task.status is not Status.DRAFT:
-        raise IllegalTransition(f"task {task.id} is {task.status}: only a draft can be edited")
-    said = {name: value for name, value in structs.asdict(body).items() if value is not None}
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
-    if body.args is not None:
-        fields["args"] = await _checked(services, task, body.args)
-    if not fields:
-        raise InvalidTask("name what to change: args, description, priority, tags, or resources")
-    return await tasks_service.edit(
-        services.stores,
-        services.payloads,
-        task_id,
-        actor=_who(request),
-        check=partial(matches_id_prefix, request),
-        **fields,
-    )
-
-
-@operation("POST /tasks/{task_id}/submit", permission=Permission.ENQUEUE, others=Permission.OPERATE)
-async def submit_task(services: Services, request: RequestContext, task_id: str, body: Nothing) -> Task:
-    """Put a draft before people. It is frozen and assessed. A task that is previewed first stays submitted until the
-    preview is done."""
-    from ade.approvals.submission import submit
-
-    await owned_task(services, request, task_id)
-    return await submit(services.stores, services.payloads, task_id, actor=_who(request))
-
-
-@operation("POST /tasks/{task_id}/cancel", permission=Permission.ENQUEUE, others=Permission.OPERATE, tag=ETagUse.HEEDED)
-async def cancel_task(services: Services, request: RequestContext, task_id: str, body: Cancel) -> Task:
-    """Stop a task."""
-    await owned_task(services, request, task_id)
-    check = partial(matches_id_prefix, request)
-    return await tasks_service.cancel(services.stores, task_id, body.reason, actor=request.actor, check=check)
-
-
-@operation("POST /tasks/{task_id}/retry", permission=Permission.ENQUEUE, others=Permission.OPERATE, tag=ETagUse.HEEDED)
-async def retry_task(services: Services, request: RequestContext, task_id: str, body: RetryTask) -> Task:
-    """Run a failed task again. It runs as a new generation with fresh attempts, even if it was discarded."""
-    task = await owned_task(services, request, task_id)
-    return await replayed(services, request, task, body.args)
+def version_check(request: RequestContext) -> Callable[[Task], None]:
+    """Return a check of If-Match on the newest record, just before the service decides. It raises 412."""
+    return lambda task: request.check_version(task.version)
 
 
 async def replayed(services: Services, request: RequestContext, task: Task, args: dict[str, Any] | None) -> Task:
@@ -120,39 +59,16 @@ async def replayed(services: Services, request: RequestContext, task: Task, args
         services.stores,
         services.payloads,
         task.id,
-        args=None if args is None else await _checked(services, task, args),
+        args=None if args is None else await checked_args(services, task, args),
         actor=request.actor,
-        check=partial(matches_id_prefix, request),
+        check=version_check(request),
     )
 
 
-@operation("POST /tasks/{task_id}/apply", permission=Permission.ENQUEUE, others=Permission.OPERATE, tag=ETagUse.HEEDED)
-async def apply_task(services: Services, request: RequestContext, task_id: str, body: Nothing) -> Task:
-    """Start an approved task. An approved task that waits for a manual start joins its queue, if its approval is still
-    valid."""
-    from ade.approvals.service import start
-
-    await owned_task(services, request, task_id)
-    return await start(services.stores, task_id, actor=_who(request), check=partial(matches_id_prefix, request))
-
-
-@operation("POST /tasks/{task_id}/rollback", permission=Permission.ENQUEUE, others=Permission.OPERATE)
-async def roll_back_task(services: Services, request: RequestContext, task_id: str, body: Nothing) -> Task:
-    """Undo a completed task. Returns the task that undoes it: the same one, however often this is called."""
-    from ade.approvals.rollback import roll_back
-
-    await owned_task(services, request, task_id)
-    return await roll_back(services.stores, services.payloads, task_id, actor=_who(request))
-
-
-async def _checked(services: Services, task: Task, args: dict[str, Any]) -> Raw:
+async def checked_args(services: Services, task: Task, args: dict[str, Any]) -> Raw:
+    """Return new arguments of a task as JSON, checked against its definition if there is one."""
     _, raw = await arguments_by_name(services.stores, task.name, args, allow_unknown=True)
     return raw
-
-
-def _who(request: RequestContext) -> str:
-    """The account that counts as an author when reviewers vote on the task."""
-    return request.author or request.actor
 
 
 LARGEST_PAGE = 8_000_000  # bytes of arguments and results in one response

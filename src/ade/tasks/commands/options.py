@@ -12,7 +12,7 @@ from ade.cli.identity import as_option
 from ade.cli.ids import find_ids
 from ade.cli.output import all_of, pretty
 from ade.cli.parameters import DURATION, JSON_OBJECT, MOMENT
-from ade.errors import InvalidArguments, UnknownName
+from ade.errors import InvalidArguments, UnknownName, close_names
 from ade.locks.model import read
 from ade.tasks.admission import is_own_step
 from ade.tasks.model import AfterFailure, Task
@@ -52,10 +52,8 @@ async def registered_task_names(session: "Session", api: "Client | None") -> lis
 
 async def unknown_name(session: "Session", api: "Client | None", name: str) -> UnknownName:
     """Build the error for an unknown name, with the closest matches. Without a store, only the app's names count."""
-    from difflib import get_close_matches  # slow to load, and only needed here
-
     known = await registered_task_names(session, api)
-    nearest = get_close_matches(name, known, n=3, cutoff=0.5)
+    nearest = close_names(name, known, most=3, cutoff=0.5)
     if nearest:
         return UnknownName(f"no task is named {name[:200]!r}; did you mean {' or '.join(nearest)}?")
     if not known:

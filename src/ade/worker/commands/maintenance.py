@@ -17,6 +17,7 @@ from ade.cli.exit_codes import ExitCode
 from ade.cli.interaction import confirm, progress
 from ade.cli.parameters import DURATION
 from ade.common.text import without_password
+from ade.composition.stores import payloads_of
 from ade.composition.worker import audit_jobs
 from ade.logs import configure
 from ade.stores.ports import Stores, SweepStore, TaskQuery
@@ -100,7 +101,7 @@ def _is_old(task: Task, moment: int, letters: int) -> bool:
 
 async def _prune(session: "Session", stores: Stores, total: int, retention_s: float, folder: str | None) -> int:
     place = None if folder is None else Path(folder)
-    payloads, batch = session.payloads(stores), session.settings.sweep.prune_batch
+    payloads, batch = payloads_of(stores, session.settings), session.settings.sweep.prune_batch
     letters_s = max(retention_s, session.settings.sweep.dead_letter_retention_s)
     pruned = 0
     with progress(session, "Archiving" if place else "Pruning", total) as bar:
