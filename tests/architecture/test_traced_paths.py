@@ -18,7 +18,7 @@ from ade.approvals.repository import apply
 from ade.settings import load
 from tests.architecture.repository import SOURCE
 from tests.domain import Role, read_rulebook
-from tests.server.conftest import open_house
+from tests.server.conftest import start_server
 from tests.servers.pool import POOL
 
 MOST = {
@@ -113,22 +113,22 @@ CLIENT = {"common/http/connection.py", "common/http/pool.py"}  # of the test its
 
 
 async def test_a_list_over_http(trace: Trace, tmp_path: Path) -> None:
-    async with open_house(f"sqlite:///{tmp_path / 'ade.db'}", tmp_path) as house:
-        await house.task()
-        files = await files_of(trace, lambda: house.ask("GET", "/api/v1/tasks", by=Role.VIEWER))
+    async with start_server(f"sqlite:///{tmp_path / 'ade.db'}", tmp_path) as server:
+        await server.task()
+        files = await files_of(trace, lambda: server.ask("GET", "/api/v1/tasks", by=Role.VIEWER))
         check("list over HTTP", files - CLIENT)
 
 
 async def test_a_vote_over_http(trace: Trace, tmp_path: Path) -> None:
-    async with open_house(f"sqlite:///{tmp_path / 'ade.db'}", tmp_path) as house:
+    async with start_server(f"sqlite:///{tmp_path / 'ade.db'}", tmp_path) as server:
         rules = {"policy": [{"id": "one", "names": ["greet"], "rules": [{"needed": 1, "roles": ["reviewer"]}]}]}
-        await apply(house.stores, read_rulebook(rules), actor="root")
-        tasks = [await house.task(approval=["one"]) for _ in range(6)]
+        await apply(server.stores, read_rulebook(rules), actor="root")
+        tasks = [await server.task(approval=["one"]) for _ in range(6)]
 
         async def vote() -> None:
             task = tasks.pop()
             body = {"decision": "approve", "digest": task["digest"], "reason": "fine"}
-            answer = await house.ask("POST", f"/api/v1/approvals/{task['id']}/respond", body, by=Role.REVIEWER)
+            answer = await server.ask("POST", f"/api/v1/approvals/{task['id']}/respond", body, by=Role.REVIEWER)
             assert (answer.status, answer.json()["state"]) == (200, "approved"), answer
 
         check("vote over HTTP", await files_of(trace, vote) - CLIENT)

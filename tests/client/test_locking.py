@@ -17,15 +17,15 @@ from ade.locks.http_client import HttpLock, HttpLockClient
 from ade.locks.views import LockView
 from ade.server.problems import Problem, error_of
 from tests.domain import LockHolder, LockRequest, Role, validate_request
-from tests.server.conftest import House
+from tests.server.conftest import ServerHarness
 from tests.stalls import undisturbed
 
 REPO = "repo:app"
 
 
 @asynccontextmanager
-async def talking(house: House) -> AsyncIterator[Client]:
-    async with ade.connect(house.url, token=await house.token(Role.OPERATOR)) as client:
+async def talking(server: ServerHarness) -> AsyncIterator[Client]:
+    async with ade.connect(server.url, token=await server.token(Role.OPERATOR)) as client:
         yield client
 
 
@@ -50,14 +50,14 @@ class Watched(HttpTransport):
 
 
 @asynccontextmanager
-async def watched(house: House, count: int) -> AsyncIterator[tuple[Client, asyncio.Event]]:
-    transport = Watched(house.url, await house.token(Role.OPERATOR), count)
+async def watched(server: ServerHarness, count: int) -> AsyncIterator[tuple[Client, asyncio.Event]]:
+    transport = Watched(server.url, await server.token(Role.OPERATOR), count)
     async with Client(transport) as client:
         yield client, transport.is_renewed
 
 
-async def test_who_waits_keeps_his_place_from_turn_to_turn(house: House) -> None:
-    async with talking(house) as first, watched(house, 3) as (second, has_waited):
+async def test_who_waits_keeps_his_place_from_turn_to_turn(server: ServerHarness) -> None:
+    async with talking(server) as first, watched(server, 3) as (second, has_waited):
 
         async def work() -> int:
             async with HttpLock(second, [REPO], turn_s=0.05, owner="second") as mine:
@@ -74,8 +74,8 @@ async def test_who_waits_keeps_his_place_from_turn_to_turn(house: House) -> None
         assert await locks_on(first, REPO) is None
 
 
-async def test_who_has_waited_long_enough_leaves_the_line(house: House) -> None:
-    async with talking(house) as first, talking(house) as second, HttpLock(first, [REPO]):
+async def test_who_has_waited_long_enough_leaves_the_line(server: ServerHarness) -> None:
+    async with talking(server) as first, talking(server) as second, HttpLock(first, [REPO]):
         for wait, turn_s in ((0.0, 30.0), (0.1, 30.0), (0.2, 0.05)):
             with pytest.raises(LockTimeout):
                 async with HttpLock(second, [REPO], wait=wait, turn_s=turn_s):
@@ -85,8 +85,8 @@ async def test_who_has_waited_long_enough_leaves_the_line(house: House) -> None:
         assert seen.waiters == []
 
 
-async def test_a_lock_is_renewed_while_it_is_needed(house: House) -> None:
-    async with watched(house, 3) as (client, is_renewed), HttpLock(client, [REPO], ttl=3.0) as mine:
+async def test_a_lock_is_renewed_while_it_is_needed(server: ServerHarness) -> None:
+    async with watched(server, 3) as (client, is_renewed), HttpLock(client, [REPO], ttl=3.0) as mine:
         await is_renewed.wait()
         assert mine.resources == (REPO,)
         seen = await locks_on(client, REPO)
@@ -94,13 +94,13 @@ async def test_a_lock_is_renewed_while_it_is_needed(house: House) -> None:
         assert seen.holders[0].heartbeats > 0
 
 
-async def test_the_block_ends_when_the_lock_is_taken_away(house: House) -> None:
+async def test_the_block_ends_when_the_lock_is_taken_away(server: ServerHarness) -> None:
     async def work(client: Client) -> None:
         async with HttpLock(client, [REPO], ttl=6.0) as mine:
             await client.force_release_lock(id=mine.id, reason="test")
             await asyncio.Event().wait()
 
-    async with talking(house) as client:
+    async with talking(server) as client:
         with pytest.raises(LockLost, match="taken away"):
             await work(client)
         assert await locks_on(client, REPO) is None
@@ -128,9 +128,9 @@ class BadLine(HttpTransport):
         return answer
 
 
-async def test_lost_answers_cost_neither_a_lock_nor_a_place_in_line(house: House) -> None:
-    line = BadLine(house.url, await house.token(Role.OPERATOR))
-    async with talking(house) as first, Client(line) as second:
+async def test_lost_answers_cost_neither_a_lock_nor_a_place_in_line(server: ServerHarness) -> None:
+    line = BadLine(server.url, await server.token(Role.OPERATOR))
+    async with talking(server) as first, Client(line) as second:
 
         async def work() -> None:
             async with HttpLock(second, [REPO], turn_s=0.05, owner="second"):
@@ -143,8 +143,8 @@ async def test_lost_answers_cost_neither_a_lock_nor_a_place_in_line(house: House
         assert await locks_on(first, REPO) is None
 
 
-async def test_who_gives_up_leaves_the_line(house: House) -> None:
-    async with talking(house) as first, watched(house, 2) as (second, has_waited):
+async def test_who_gives_up_leaves_the_line(server: ServerHarness) -> None:
+    async with talking(server) as first, watched(server, 2) as (second, has_waited):
 
         async def work() -> None:
             async with HttpLock(second, [REPO], turn_s=0.05):
@@ -162,14 +162,14 @@ async def test_who_gives_up_leaves_the_line(house: House) -> None:
 
 
 @pytest.mark.realtime
-async def test_a_short_lease_is_renewed_beside_a_long_one(house: House) -> None:
+async def test_a_short_lease_is_renewed_beside_a_long_one(server: ServerHarness) -> None:
     def wanting(resource: str, ttl_ms: int) -> LockRequest:
         return validate_request(
             id=os.urandom(16).hex(), owner="me", scope="me", wanted=[write(resource)], ttl_ms=ttl_ms
         )
 
     async def story() -> None:
-        async with watched(house, 2) as (client, is_renewed):
+        async with watched(server, 2) as (client, is_renewed):
             holder = LockHolder(HttpLockClient(client))
             try:
                 await holder.acquire(wanting("repo:long", 600_000), wait_ms=0)

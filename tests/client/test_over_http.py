@@ -22,7 +22,7 @@ from ade.settings import load
 from ade.tasks.api.requests import TaskFilter
 from ade.tasks.options import BatchTask
 from tests.domain import AuthLevel, ClaimRequest, Event, OutputLine, RequestContext, Role, ServerProblem, shape_of
-from tests.server.conftest import House, open_house
+from tests.server.conftest import ServerHarness, start_server
 from tests.servers.ports import ReservedPort
 from tests.stores.urls import store_url
 
@@ -33,12 +33,12 @@ _OF_THE_MOMENT = frozenset(  # how long something lasts, or how it goes just now
 
 
 @asynccontextmanager
-async def both(house: House) -> AsyncIterator[tuple[Client, Client]]:
+async def both(server: ServerHarness) -> AsyncIterator[tuple[Client, Client]]:
     """A client over HTTP, and one that goes to the store directly, in the same name."""
-    token = await house.token(WHO)
+    token = await server.token(WHO)
     request = RequestContext(actor=f"the-{WHO}", author=f"the-{WHO}")
-    near = Client(StoreTransport(services_of_app(house.app, await house.app.open()), request))
-    async with ade.connect(house.url, token=token) as far:
+    near = Client(StoreTransport(services_of_app(server.app, await server.app.open()), request))
+    async with ade.connect(server.url, token=token) as far:
         yield far, near
 
 
@@ -72,8 +72,8 @@ class Pair:
         return done
 
 
-async def test_every_call_about_tasks_is_answered_alike(house: House) -> None:
-    async with both(house) as (far, near):
+async def test_every_call_about_tasks_is_answered_alike(server: ServerHarness) -> None:
+    async with both(server) as (far, near):
         pair = Pair(far, near)
         made: Task = await pair.done("create_task", name="greet", args={"name": "Ada"}, tags=["a"], queue="mail")
         await pair.done("create_tasks", tasks=[BatchTask(name="greet", ref="x"), BatchTask(name="greet", after=["x"])])
@@ -96,7 +96,7 @@ async def test_every_call_about_tasks_is_answered_alike(house: House) -> None:
         await pair.same("list_definitions")
         wanted = {"action": "cancel", "filter": TaskFilter(tag="a"), "reason": "no need"}
         await pair.same("preview_bulk_action", **wanted)
-        await write_line(house, made)
+        await write_line(server, made)
         lines: Page[OutputLine] = await pair.same("get_task_output", made.id)
         assert [line.text for line in lines.items] == ["hello"]
         await pair.done("run_bulk_action", **wanted)
@@ -106,11 +106,11 @@ async def test_every_call_about_tasks_is_answered_alike(house: House) -> None:
         assert {route.operation for route in SECTIONS["tasks"]} - pair.request == set()
 
 
-async def write_line(house: House, task: Task) -> None:
+async def write_line(server: ServerHarness, task: Task) -> None:
     claim = ClaimRequest(worker_id="w", run_ids=["r1"], names=frozenset({"greet"}), queues=("mail",))
-    await house.stores.tasks.claim(claim)
-    line = OutputLine(task_id=task.id, run_id="r1", attempt=1, at=house.stores.clock.now(), text="hello")
-    await house.stores.outputs.append([line])
+    await server.stores.tasks.claim(claim)
+    line = OutputLine(task_id=task.id, run_id="r1", attempt=1, at=server.stores.clock.now(), text="hello")
+    await server.stores.outputs.append([line])
 
 
 def plain_reads() -> list[str]:
@@ -127,8 +127,8 @@ def _asks_for_more(operation: str) -> bool:
     return not is_record or (query is not None and any(field.required for field in fields(query)))
 
 
-async def test_every_plain_read_is_answered_alike(small_house: House) -> None:
-    async with both(small_house) as (far, near):
+async def test_every_plain_read_is_answered_alike(sqlite_server: ServerHarness) -> None:
+    async with both(sqlite_server) as (far, near):
         pair = Pair(far, near)
         await far.create_task(name="greet", locks=["db:main"])
         for operation in plain_reads():
@@ -139,14 +139,14 @@ async def test_every_plain_read_is_answered_alike(small_house: House) -> None:
         assert len(pair.request) > 10
 
 
-async def test_events_and_lines_are_followed_over_http(house: House) -> None:
-    async with both(house) as (far, near):
+async def test_events_and_lines_are_followed_over_http(server: ServerHarness) -> None:
+    async with both(server) as (far, near):
         made = await far.create_task(name="greet", queue="mail")
         items = aiter(far.follow_events(after=0, tasks=[made.id]))
         first = await anext(items)
         assert isinstance(first, Event)
         assert first == (await near.list_task_events(made.id)).items[0]
-        await write_line(house, made)
+        await write_line(server, made)
         lines = aiter(far.follow_output(made.id))
         assert (await anext(lines)).text == "hello"
         await near.cancel_task(made.id)
@@ -155,8 +155,8 @@ async def test_events_and_lines_are_followed_over_http(house: House) -> None:
         await items.aclose()  # type: ignore[attr-defined]
 
 
-async def test_a_file_is_read_as_it_comes(house: House) -> None:
-    async with both(house) as (far, near):
+async def test_a_file_is_read_as_it_comes(server: ServerHarness) -> None:
+    async with both(server) as (far, near):
         await far.create_task(name="greet")
         found = await far.export_audit()
         assert (found.media_type, found.file_name) == ((same := await near.export_audit()).media_type, same.file_name)
@@ -166,13 +166,13 @@ async def test_a_file_is_read_as_it_comes(house: House) -> None:
         assert b"".join([piece async for piece in far.pieces(described)]).startswith(b"{")
 
 
-async def test_a_script_may_stop_listening(small_house: House) -> None:
+async def test_a_script_may_stop_listening(sqlite_server: ServerHarness) -> None:
     """Nothing is left behind: a warning would fail this."""
-    token = await small_house.token(WHO)
-    made = await small_house.task()
+    token = await sqlite_server.token(WHO)
+    made = await sqlite_server.task()
 
     def script() -> str | None:
-        client = ade.connect(small_house.url, token=token)
+        client = ade.connect(sqlite_server.url, token=token)
         for event in client.follow_events(after=0, types=["task.created"]):
             client.close().wait()
             return event.task_id if isinstance(event, Event) else None
@@ -189,19 +189,19 @@ async def test_a_stream_goes_on_after_a_restart_and_misses_nothing(kind: str, tm
         await is_back.wait()
 
     place, reserved = store_url(kind, tmp_path), ReservedPort()
-    async with open_house(place, tmp_path, **{"http.port": reserved.number}) as house:
-        first = await house.task()
-        client = Client(HttpTransport(house.url, token=await house.token(Role.VIEWER), sleep=sleep))
+    async with start_server(place, tmp_path, **{"http.port": reserved.number}) as server:
+        first = await server.task()
+        client = Client(HttpTransport(server.url, token=await server.token(Role.VIEWER), sleep=sleep))
         items = aiter(client.follow_events(after=0, types=["task.created"]))
         seen = [await anext(items)]
-        coming, tokens = asyncio.ensure_future(anext(items)), house.tokens
+        coming, tokens = asyncio.ensure_future(anext(items)), server.tokens
     async with Ade(settings=load(flags={"store.url": place, "redis.allow_volatile": True}, files=[]).settings) as app:
         meanwhile = await app.enqueue("greet", {}, allow_unknown=True)
-    async with open_house(place, tmp_path, **{"http.port": reserved.number}) as house:
-        house.tokens.update(tokens)
+    async with start_server(place, tmp_path, **{"http.port": reserved.number}) as server:
+        server.tokens.update(tokens)
         is_back.set()
         seen += [await coming]
-        last = await house.task()
+        last = await server.task()
         seen += [await anext(items)]
         await client.close()
     reserved.release()
@@ -209,15 +209,15 @@ async def test_a_stream_goes_on_after_a_restart_and_misses_nothing(kind: str, tm
     assert told == [first["id"], meanwhile.id, last["id"]]
 
 
-async def test_a_repeated_call_with_a_key_is_carried_out_once(house: House) -> None:
-    async with both(house) as (far, near):
+async def test_a_repeated_call_with_a_key_is_carried_out_once(server: ServerHarness) -> None:
+    async with both(server) as (far, near):
         first = await far.create_task(name="greet", request_key="once")
         assert await far.create_task(name="greet", request_key="once") == first
         assert len((await near.list_tasks()).items) == 1
 
 
-async def test_what_cannot_be_said_is_refused_before_it_is_sent(house: House) -> None:
-    async with both(house) as (far, near):
+async def test_what_cannot_be_said_is_refused_before_it_is_sent(server: ServerHarness) -> None:
+    async with both(server) as (far, near):
         for client in (far, near):
             with pytest.raises(ServerProblem, match="Idempotency-Key") as raised:
                 await client.create_task(name="greet", request_key="line\nbreak")
@@ -231,9 +231,9 @@ async def test_what_cannot_be_said_is_refused_before_it_is_sent(house: House) ->
         assert (await near.list_tasks()).items == []
 
 
-async def test_who_may_not_is_told_so(house: House) -> None:
-    token = await house.token(Role.VIEWER)
-    async with ade.connect(house.url, token=token) as viewer:
+async def test_who_may_not_is_told_so(server: ServerHarness) -> None:
+    token = await server.token(Role.VIEWER)
+    async with ade.connect(server.url, token=token) as viewer:
         assert (await viewer.list_tasks()).items == []
         with pytest.raises(NotPermitted):
             await viewer.create_task(name="greet")

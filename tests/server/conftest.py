@@ -39,7 +39,7 @@ class Answer:
 
 
 @dataclass
-class House:
+class ServerHarness:
     """A running server with the task `greet`, and accounts named after their roles."""
 
     app: Ade
@@ -98,7 +98,7 @@ async def define(stores: Stores, *names: str) -> None:
 
 
 @asynccontextmanager
-async def open_house(url: str, folder: Path, **flags: object) -> AsyncIterator[House]:
+async def start_server(url: str, folder: Path, **flags: object) -> AsyncIterator[ServerHarness]:
     chosen = {
         "store.url": url,
         "events.audit_url": f"sqlite:///{folder / 'audit.db'}",
@@ -111,21 +111,21 @@ async def open_house(url: str, folder: Path, **flags: object) -> AsyncIterator[H
     async with Ade(settings=load(flags=chosen, files=[]).settings) as app, serve_http(app) as served:
         client = HttpClient(served.url)
         try:
-            house = House(app, served.url, None if served.login is None else served.login.secret, client)
-            await define(house.stores, "greet")
-            yield house
+            server = ServerHarness(app, served.url, None if served.login is None else served.login.secret, client)
+            await define(server.stores, "greet")
+            yield server
         finally:
             await client.close()
 
 
 @pytest.fixture(params=["sqlite", "valkey"])
-async def house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(store_url(request.param, tmp_path), tmp_path) as each:
+async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ServerHarness]:
+    async with start_server(store_url(request.param, tmp_path), tmp_path) as each:
         yield each
 
 
 @pytest.fixture
-async def small_house(tmp_path: Path) -> AsyncIterator[House]:
+async def sqlite_server(tmp_path: Path) -> AsyncIterator[ServerHarness]:
     """On SQLite alone, for what has nothing to do with the store."""
-    async with open_house(store_url("sqlite", tmp_path), tmp_path) as each:
+    async with start_server(store_url("sqlite", tmp_path), tmp_path) as each:
         yield each

@@ -4,7 +4,7 @@ import pytest
 
 from ade.server.operation import AuthLevel, Route, RouteAccess, access
 from tests.domain import ROUTES, Role, shape_of
-from tests.server.conftest import House
+from tests.server.conftest import ServerHarness
 
 _VALUES = {"task_id": "01a1e503-5dba-7f16-87d1-29e75c2bd002", "version": "1", "code": "unknown_task"}
 _REFUSED = {401: "not_authenticated", 403: "not_permitted"}
@@ -24,12 +24,12 @@ def _expected(route: Route, role: Role | None) -> RouteAccess:
     return access(route, role)
 
 
-async def test_every_route_lets_in_whom_the_table_says(house: House) -> None:
+async def test_every_route_lets_in_whom_the_table_says(server: ServerHarness) -> None:
     wrong = []
     for route in ROUTES:
         for role in (None, *Role):
             body: object = {} if shape_of(route.operation).body is not None else None
-            answer = await house.ask(route.method, _path(route), body, by=role)
+            answer = await server.ask(route.method, _path(route), body, by=role)
             expected = _expected(route, role)
             refused = {RouteAccess.UNKNOWN: 401, RouteAccess.DENIED: 403}.get(expected)
             is_right = (

@@ -13,7 +13,7 @@ import pytest
 from ade.logs import JsonFormatter, TextFormatter
 from ade.server.request import CLIENT_GONE
 from tests.domain import Role
-from tests.server.conftest import House, open_house
+from tests.server.conftest import ServerHarness, start_server
 from tests.server.test_streams import listening
 from tests.stalls import undisturbed
 from tests.stores.urls import store_url
@@ -62,10 +62,10 @@ def logged() -> Iterator[Lines]:
 
 
 async def test_a_request_is_told_in_one_line(tmp_path: Path) -> None:
-    async with open_house(store_url("sqlite", tmp_path), tmp_path, **{"http.access_log": "all"}) as house:
-        task = await house.task()
+    async with start_server(store_url("sqlite", tmp_path), tmp_path, **{"http.access_log": "all"}) as server:
+        task = await server.task()
         with logged() as lines:
-            answer = await house.ask("GET", f"{TASKS}/{task['id']}?whole=true")
+            answer = await server.ask("GET", f"{TASKS}/{task['id']}?whole=true")
             line = await lines.when(f"{TASKS}/{{task_id}}")
 
     assert (line["event"], line["method"], line["status"]) == ("http.request", "GET", 200)
@@ -76,12 +76,12 @@ async def test_a_request_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 async def test_who_was_refused_is_told_too(tmp_path: Path) -> None:
-    async with open_house(store_url("sqlite", tmp_path), tmp_path, **{"http.access_log": "errors"}) as house:
+    async with start_server(store_url("sqlite", tmp_path), tmp_path, **{"http.access_log": "errors"}) as server:
         with logged() as lines:
-            await house.ask("GET", TASKS)  # nothing is wrong with it
-            await house.ask("POST", TASKS, {"name": "greet"}, by=Role.VIEWER)
+            await server.ask("GET", TASKS)  # nothing is wrong with it
+            await server.ask("POST", TASKS, {"name": "greet"}, by=Role.VIEWER)
             refused = await lines.when(TASKS)
-            await house.ask("GET", "/api/v1/policies", by=None)
+            await server.ask("GET", "/api/v1/policies", by=None)
             stranger = await lines.when("/api/v1/policies")
 
     assert (refused["method"], refused["status"], refused["account"]) == ("POST", 403, "the-viewer")
@@ -90,7 +90,7 @@ async def test_who_was_refused_is_told_too(tmp_path: Path) -> None:
 
 
 async def test_nothing_that_strangers_write_is_in_it(tmp_path: Path) -> None:
-    async with open_house(store_url("sqlite", tmp_path), tmp_path, **{"http.access_log": "all"}) as house:
+    async with start_server(store_url("sqlite", tmp_path), tmp_path, **{"http.access_log": "all"}) as server:
         with logged() as lines:
             for path in (
                 "/hush%0d%0aevent",
@@ -99,8 +99,8 @@ async def test_nothing_that_strangers_write_is_in_it(tmp_path: Path) -> None:
                 f"{TASKS}?token=ade_hush",
                 f"/{'hush' * 20_000}",
             ):
-                await house.ask("GET", path, user_agent="hush", referer="hush")
-            await house.ask("GET", "/livez", by=None)
+                await server.ask("GET", path, user_agent="hush", referer="hush")
+            await server.ask("GET", "/livez", by=None)
             await lines.when("/livez")
 
     for record in lines.records:
@@ -112,10 +112,10 @@ async def test_nothing_that_strangers_write_is_in_it(tmp_path: Path) -> None:
 
 
 async def test_a_stream_is_told_when_it_has_ended(tmp_path: Path) -> None:
-    async with open_house(store_url("sqlite", tmp_path), tmp_path, **{"http.access_log": "all"}) as house:
-        await house.task()
+    async with start_server(store_url("sqlite", tmp_path), tmp_path, **{"http.access_log": "all"}) as server:
+        await server.task()
         with logged() as lines:
-            async with listening(house, "/api/v1/events?after=0&type=task.*") as listener:
+            async with listening(server, "/api/v1/events?after=0&type=task.*") as listener:
                 await listener.event()
                 assert lines.records == []
             line = await lines.when("/api/v1/events")
@@ -125,14 +125,14 @@ async def test_a_stream_is_told_when_it_has_ended(tmp_path: Path) -> None:
 
 
 async def test_who_did_not_wait_for_the_answer_is_told_as_gone(tmp_path: Path) -> None:
-    async with open_house(store_url("sqlite", tmp_path), tmp_path, **{"http.access_log": "errors"}) as house:
-        task = await house.task(delay=3_600)
+    async with start_server(store_url("sqlite", tmp_path), tmp_path, **{"http.access_log": "errors"}) as server:
+        task = await server.task(delay=3_600)
         with logged() as lines:
 
             async def story() -> dict[str, Any]:
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.3):
-                        await house.ask("GET", f"{TASKS}/{task['id']}?wait=30")
+                        await server.ask("GET", f"{TASKS}/{task['id']}?wait=30")
                 return await lines.when(f"{TASKS}/{{task_id}}")
 
             line = await undisturbed(story, stall_s=0.1)
@@ -140,9 +140,9 @@ async def test_who_did_not_wait_for_the_answer_is_told_as_gone(tmp_path: Path) -
     assert (line["status"], line["bytes"], line["account"]) == (CLIENT_GONE, 0, "the-operator")
 
 
-async def test_without_the_setting_nothing_is_told(small_house: House) -> None:
+async def test_without_the_setting_nothing_is_told(sqlite_server: ServerHarness) -> None:
     with logged() as lines:
-        await small_house.ask("GET", TASKS)
-        await small_house.ask("GET", "/api/v1/nowhere")
+        await sqlite_server.ask("GET", TASKS)
+        await sqlite_server.ask("GET", "/api/v1/nowhere")
 
     assert lines.records == []

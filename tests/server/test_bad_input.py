@@ -10,7 +10,7 @@ import pytest
 
 from ade.logs import JsonFormatter, TextFormatter
 from tests.domain import ROUTES, AuthLevel, Role, Route, shape_of
-from tests.server.conftest import PASSWORD, House, open_house
+from tests.server.conftest import PASSWORD, ServerHarness, start_server
 from tests.stores.urls import store_url
 
 API = "/api/v1"
@@ -53,30 +53,30 @@ def _path(route: Route, value: str = TASK) -> str:
     return path
 
 
-async def _events(house: House) -> int:
-    return len(await house.stores.events.read(0, 1_000))
+async def _events(server: ServerHarness) -> int:
+    return len(await server.stores.events.read(0, 1_000))
 
 
 async def test_a_body_that_is_none_changes_nothing(tmp_path: Path) -> None:
-    async with open_house(store_url("sqlite", tmp_path), tmp_path, **{"http.login_rate": "none"}) as house:
-        await house.token(Role.ADMIN)
-        before, wrong = await _events(house), []
+    async with start_server(store_url("sqlite", tmp_path), tmp_path, **{"http.login_rate": "none"}) as server:
+        await server.token(Role.ADMIN)
+        before, wrong = await _events(server), []
         for route in TAKING:
             for body, kind, status in BODIES:
                 headers = {"if-match": '"1"', "content-type": kind}
-                answer = await house.ask(route.method, _path(route), raw=body, by=Role.ADMIN, headers=headers)
+                answer = await server.ask(route.method, _path(route), raw=body, by=Role.ADMIN, headers=headers)
                 if (answer.status, bool(answer.code)) != (status, True):
                     wrong.append((route.operation, body[:60], answer))
         assert wrong == []
-        assert await _events(house) == before
+        assert await _events(server) == before
 
 
-async def test_an_id_that_is_none_finds_nothing(small_house: House) -> None:
-    house, wrong = small_house, []
+async def test_an_id_that_is_none_finds_nothing(sqlite_server: ServerHarness) -> None:
+    server, wrong = sqlite_server, []
     for route in (each for each in ROUTES if each.parameters):
         body: object = {} if shape_of(route.operation).body is not None else None
         for value, statuses in IDS.items():
-            answer = await house.ask(route.method, _path(route, value), body, by=Role.ADMIN)
+            answer = await server.ask(route.method, _path(route, value), body, by=Role.ADMIN)
             if answer.status not in statuses or not answer.code:
                 wrong.append((route.operation, value, answer))
     assert wrong == []
@@ -98,38 +98,38 @@ async def test_an_id_that_is_none_finds_nothing(small_house: House) -> None:
     ],
 )
 async def test_null_says_as_little_as_nothing_and_no_field_is_unknown_however_deep(
-    small_house: House, path: str, body: dict[str, Any], status: int
+    sqlite_server: ServerHarness, path: str, body: dict[str, Any], status: int
 ) -> None:
-    answer = await small_house.ask("POST", f"{API}/{path}", body)
+    answer = await sqlite_server.ask("POST", f"{API}/{path}", body)
     assert answer.status == status, answer
-    kept = (await small_house.ask("GET", f"{API}/tasks")).json()["items"]
+    kept = (await sqlite_server.ask("GET", f"{API}/tasks")).json()["items"]
     assert bool(kept) is (status == 201)
 
 
-async def test_a_name_of_any_script_has_an_address(small_house: House) -> None:
+async def test_a_name_of_any_script_has_an_address(sqlite_server: ServerHarness) -> None:
     """The header Location is plain ASCII, and leads to what was made."""
-    made = await small_house.ask("POST", f"{API}/users", {"id": "zoë@例え", "roles": ["viewer"]}, by=Role.ADMIN)
+    made = await sqlite_server.ask("POST", f"{API}/users", {"id": "zoë@例え", "roles": ["viewer"]}, by=Role.ADMIN)
     assert (made.status, made.headers["location"]) == (201, f"{API}/users/zo%C3%AB%40%E4%BE%8B%E3%81%88")
-    found = await small_house.ask("GET", made.headers["location"], by=Role.ADMIN)
+    found = await sqlite_server.ask("GET", made.headers["location"], by=Role.ADMIN)
     assert found.json()["id"] == "zoë@例え"
 
 
-async def test_the_moment_of_an_assessment_is_written_as_all_are(small_house: House) -> None:
+async def test_the_moment_of_an_assessment_is_written_as_all_are(sqlite_server: ServerHarness) -> None:
     policy = {"id": "one", "rules": [{"needed": 1, "roles": ["reviewer"]}]}
     guard = {"do": "demand", "name": "greet", "reason": "somebody should look", "policy": "one"}
     rules = {"guard": [guard], "policy": [policy]}
-    await small_house.person("bob", Role.REVIEWER)
-    known = await small_house.ask("GET", f"{API}/policies", by=Role.ADMIN)
-    put = await small_house.ask(
+    await sqlite_server.person("bob", Role.REVIEWER)
+    known = await sqlite_server.ask("GET", f"{API}/policies", by=Role.ADMIN)
+    put = await sqlite_server.ask(
         "PUT", f"{API}/policies", {"rules": rules}, by=Role.ADMIN, headers={"if-match": known.headers["etag"]}
     )
     assert put.status == 200, put
-    task = await small_house.task()
-    risk = (await small_house.ask("GET", f"{API}/tasks/{task['id']}")).json()["risk"]
+    task = await sqlite_server.task()
+    risk = (await sqlite_server.ask("GET", f"{API}/tasks/{task['id']}")).json()["risk"]
     assert risk["assessed_at"].endswith("Z")
 
 
-async def test_nothing_that_is_sent_begins_a_new_line_in_the_log(small_house: House) -> None:
+async def test_nothing_that_is_sent_begins_a_new_line_in_the_log(sqlite_server: ServerHarness) -> None:
     """Not even where a value of the request is part of what is told."""
     record = logging.LogRecord("ade.http", logging.WARNING, "", 1, "", (), None)
     record.event, record.fields = "http.refused", {"name": "a\r\nade.forged x=1\u2028\x1b[2J"}
@@ -138,41 +138,41 @@ async def test_nothing_that_is_sent_begins_a_new_line_in_the_log(small_house: Ho
         assert len(line.splitlines()) == 1
         assert "\x1b" not in line
     forged = "greet%0d%0a12:00:00 error forged"
-    assert (await small_house.ask("GET", f"{API}/queues/{forged.replace(' ', '%20')}")).status == 400
-    answer = await small_house.ask("POST", f"{API}/tasks", {"name": "greet\r\nforged: yes"})
+    assert (await sqlite_server.ask("GET", f"{API}/queues/{forged.replace(' ', '%20')}")).status == 400
+    answer = await sqlite_server.ask("POST", f"{API}/tasks", {"name": "greet\r\nforged: yes"})
     assert (answer.status, "\n" in answer.json()["detail"]) == (422, False)
 
 
 async def test_no_secret_is_ever_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    async with open_house(store_url("sqlite", tmp_path), tmp_path) as house:
-        await house.person("ada", Role.ADMIN, password=PASSWORD)
-        token = await house.token(Role.ADMIN)
-        signed = await house.ask("POST", f"{API}/sessions", {"name": "ada", "password": PASSWORD}, by=None)
+    async with start_server(store_url("sqlite", tmp_path), tmp_path) as server:
+        await server.person("ada", Role.ADMIN, password=PASSWORD)
+        token = await server.token(Role.ADMIN)
+        signed = await server.ask("POST", f"{API}/sessions", {"name": "ada", "password": PASSWORD}, by=None)
         wrong = "not the right one at all"
-        refused = await house.ask("POST", f"{API}/sessions", {"name": "ada", "password": wrong}, by=None)
-        unfit = await house.ask("POST", f"{API}/sessions", {"name": "ada", "password": [PASSWORD]}, by=None)
+        refused = await server.ask("POST", f"{API}/sessions", {"name": "ada", "password": wrong}, by=None)
+        unfit = await server.ask("POST", f"{API}/sessions", {"name": "ada", "password": [PASSWORD]}, by=None)
         bearer = "ade_" + "q" * 43
-        unknown = await house.ask("GET", f"{API}/tasks", by=None, authorization=f"Bearer {bearer}")
+        unknown = await server.ask("GET", f"{API}/tasks", by=None, authorization=f"Bearer {bearer}")
         hook = {"url": "https://example.org/hook", "events": ["*"]}
-        made = await house.ask("POST", f"{API}/webhooks", hook, by=Role.ADMIN)
+        made = await server.ask("POST", f"{API}/webhooks", hook, by=Role.ADMIN)
         assert (signed.status, refused.status, unfit.status, unknown.status, made.status) == (200, 401, 422, 401, 201)
         session = signed.headers["set-cookie"].partition("=")[2].partition(";")[0]
         secrets = [PASSWORD, wrong, token, bearer, session, made.json()["secret"]]
-        events = json.dumps([event.payload for event in await house.stores.events.read(0, 1_000)])
-        shown = (await house.ask("GET", f"{API}/webhooks", by=Role.ADMIN)).body.decode()
+        events = json.dumps([event.payload for event in await server.stores.events.read(0, 1_000)])
+        shown = (await server.ask("GET", f"{API}/webhooks", by=Role.ADMIN)).body.decode()
     told = "\n".join([caplog.text, events, shown, refused.body.decode(), unfit.body.decode(), unknown.body.decode()])
     assert [secret for secret in secrets if secret in told] == []
 
 
 async def test_behind_a_proxy_that_speaks_https_the_cookie_is_the_browsers_own(tmp_path: Path) -> None:
     flags = {"http.trusted_proxies": ["127.0.0.0/8"], "http.allowed_hosts": ["ade.example"]}
-    async with open_house(store_url("sqlite", tmp_path), tmp_path, **flags) as house:
-        await house.person("ada", Role.OPERATOR, password=PASSWORD)
+    async with start_server(store_url("sqlite", tmp_path), tmp_path, **flags) as server:
+        await server.person("ada", Role.OPERATOR, password=PASSWORD)
         body = json.dumps({"name": "ada", "password": PASSWORD}).encode()
         answers = {}
         for scheme in ("https", "http"):
-            reader, writer = await asyncio.open_connection("127.0.0.1", int(house.url.rpartition(":")[2]))
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
             writer.write(
                 b"POST /api/v1/sessions HTTP/1.1\r\nhost: ade.example\r\nconnection: close\r\n"
                 b"content-type: application/json\r\nx-forwarded-for: 203.0.113.7\r\n"
@@ -186,12 +186,12 @@ async def test_behind_a_proxy_that_speaks_https_the_cookie_is_the_browsers_own(t
         assert {"Secure", "HttpOnly", "SameSite=Lax", "Path=/"} <= set(cookie.split("; "))
         assert "Domain" not in cookie
         assert "__Host-" not in answers["http"]
-        [first, *_] = [each for each in await house.stores.events.read(0, 1_000) if each.type == "session.opened"]
+        [first, *_] = [each for each in await server.stores.events.read(0, 1_000) if each.type == "session.opened"]
         assert first.payload["ip"] == "203.0.113.7"
 
 
-async def test_there_are_no_web_sockets(small_house: House) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(small_house.url.rpartition(":")[2]))
+async def test_there_are_no_web_sockets(sqlite_server: ServerHarness) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(sqlite_server.url.rpartition(":")[2]))
     writer.write(
         b"GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
         b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\norigin: https://evil.example\r\n\r\n"

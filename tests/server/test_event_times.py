@@ -6,7 +6,7 @@ from typing import Any
 
 import ade
 from tests.domain import Event, Role
-from tests.server.conftest import House
+from tests.server.conftest import ServerHarness
 from tests.server.test_streams import EVENTS, listening
 
 LATER = "2031-01-31T12:00:00.000Z"
@@ -26,35 +26,35 @@ def odd(told: object, at: str = "") -> Iterator[str]:
         yield f"{at}: {told}"
 
 
-async def happenings(house: House) -> None:
+async def happenings(server: ServerHarness) -> None:
     """Something of every kind of event that holds moments."""
-    await house.person("ann", Role.REVIEWER)
-    await house.token(Role.REVIEWER)
-    await house.task(run_at=LATER)
+    await server.person("ann", Role.REVIEWER)
+    await server.token(Role.REVIEWER)
+    await server.task(run_at=LATER)
     wanted = {"delegator": "the-reviewer", "delegate": "ann", "ends": 600}
-    assert (await house.ask("POST", "/api/v1/delegations", wanted, by=Role.ADMIN)).status == 201
+    assert (await server.ask("POST", "/api/v1/delegations", wanted, by=Role.ADMIN)).status == 201
 
 
-async def test_lists_streams_and_the_audit_copy_tell_moments_alike(house: House) -> None:
-    await happenings(house)
-    listed = (await house.ask("GET", f"{EVENTS}?after=0&limit=200", by=Role.ADMIN)).json()["items"]
+async def test_lists_streams_and_the_audit_copy_tell_moments_alike(server: ServerHarness) -> None:
+    await happenings(server)
+    listed = (await server.ask("GET", f"{EVENTS}?after=0&limit=200", by=Role.ADMIN)).json()["items"]
     by_type: dict[str, Any] = {event["type"]: event for event in listed}
 
     assert [*odd(listed)] == []
     assert by_type["task.created"]["payload"]["run_after"] == LATER
     assert by_type["token.created"]["payload"]["expires_at"].endswith("Z")
     assert {*by_type["delegation.created"]["payload"]} >= {"starts_at", "ends_at"}
-    async with listening(house, f"{EVENTS}?after=0", token=await house.token(Role.ADMIN)) as listener:
+    async with listening(server, f"{EVENTS}?after=0", token=await server.token(Role.ADMIN)) as listener:
         streamed = [json.loads((await listener.event())["data"]) for _ in listed]
     assert streamed == listed
-    copied = (await house.ask("GET", "/api/v1/audit?after=0&limit=200", by=Role.ADMIN)).json()["items"]
+    copied = (await server.ask("GET", "/api/v1/audit?after=0&limit=200", by=Role.ADMIN)).json()["items"]
     assert [line["event"] for line in copied] == listed
 
 
-async def test_a_client_has_the_events_as_the_log_has_them(house: House) -> None:
-    await happenings(house)
-    async with ade.connect(house.url, token=await house.token(Role.ADMIN)) as client:
-        kept = await house.stores.events.read(0, 200)
+async def test_a_client_has_the_events_as_the_log_has_them(server: ServerHarness) -> None:
+    await happenings(server)
+    async with ade.connect(server.url, token=await server.token(Role.ADMIN)) as client:
+        kept = await server.stores.events.read(0, 200)
         listed = (await client.list_events(after=0, limit=200)).items
         followed: list[Event] = []
         async for item in client.follow_events(after=0):

@@ -5,33 +5,33 @@ from ade import Client
 from ade.client.store_transport import StoreTransport
 from ade.composition.app_store import services_of_app
 from tests.domain import RequestContext, Role
-from tests.server.conftest import House
+from tests.server.conftest import ServerHarness
 
 API = "/api/v1"
 LATER = "2031-01-31T12:00:00.000Z"
 
 
-async def test_the_facts_of_a_reason_say_when_as_everything_does(house: House) -> None:
-    task = await house.task(run_at=LATER)
-    told = (await house.ask("GET", f"{API}/tasks/{task['id']}/explain")).json()
+async def test_the_facts_of_a_reason_say_when_as_everything_does(server: ServerHarness) -> None:
+    task = await server.task(run_at=LATER)
+    told = (await server.ask("GET", f"{API}/tasks/{task['id']}/explain")).json()
 
     [delayed, *_] = told["reasons"]
     assert (delayed["code"], delayed["facts"]["run_after"]) == ("delayed", LATER)
-    async with ade.connect(house.url, token=await house.token(Role.VIEWER)) as far:
+    async with ade.connect(server.url, token=await server.token(Role.VIEWER)) as far:
         there = await far.explain_task(task["id"])
     near = Client(
-        StoreTransport(services_of_app(house.app, await house.app.open()), RequestContext(actor="me", author="me"))
+        StoreTransport(services_of_app(server.app, await server.app.open()), RequestContext(actor="me", author="me"))
     )
     here = await near.explain_task(task["id"])
     assert [each.facts for each in there.reasons] == [each.facts for each in here.reasons]
     assert [each.advice for each in there.reasons] == [each.advice for each in here.reasons]
 
 
-async def test_commands_are_hints_and_no_part_of_a_sentence(house: House) -> None:
-    task = await house.task(queue="mail")
-    await house.ask("POST", f"{API}/queues/mail/pause", {})
-    why = (await house.ask("GET", f"{API}/tasks/{task['id']}/explain")).json()
-    health = (await house.ask("GET", f"{API}/health", by=Role.ADMIN)).json()
+async def test_commands_are_hints_and_no_part_of_a_sentence(server: ServerHarness) -> None:
+    task = await server.task(queue="mail")
+    await server.ask("POST", f"{API}/queues/mail/pause", {})
+    why = (await server.ask("GET", f"{API}/tasks/{task['id']}/explain")).json()
+    health = (await server.ask("GET", f"{API}/health", by=Role.ADMIN)).json()
 
     assert (why["sentence"], why["reasons"][0]["advice"]) == (
         "It is pending: the queue 'mail' is paused",

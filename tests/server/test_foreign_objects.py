@@ -6,7 +6,7 @@ import pytest
 
 from ade.accounts.sessions import SignInConditions, open_session
 from tests.domain import ROUTE_OF, ROUTES, AuthLevel, Permission, Role, create_token
-from tests.server.conftest import House
+from tests.server.conftest import ServerHarness
 
 API = "/api/v1"
 NOBODYS = "01a1e503-5dba-7f16-87d1-29e75c2bd002"
@@ -50,38 +50,38 @@ def test_every_route_that_asks_whose_it_is_has_a_line() -> None:
     assert asking == set(FOREIGN) | LISTS | OF_ONESELF
 
 
-async def made(house: House, kind: str) -> str:
+async def made(server: ServerHarness, kind: str) -> str:
     """The id of something of somebody else's."""
     if kind in ("task", "draft"):
-        return str((await house.task(draft=kind == "draft"))["id"])
+        return str((await server.task(draft=kind == "draft"))["id"])
     if kind == "agent":
-        await house.ask("PUT", f"{API}/agents/the-operator", {"max_tasks": 1})
+        await server.ask("PUT", f"{API}/agents/the-operator", {"max_tasks": 1})
         return "the-operator"
     if kind == "delegation":
-        await house.person("deputy", Role.REVIEWER)
+        await server.person("deputy", Role.REVIEWER)
         body = {"delegate": "deputy", "ends": 3_600}
-        return str((await house.ask("POST", f"{API}/delegations", body, by=Role.ADMIN)).json()["id"])
-    owner = await house.person("owner", Role.OPERATOR)
+        return str((await server.ask("POST", f"{API}/delegations", body, by=Role.ADMIN)).json()["id"])
+    owner = await server.person("owner", Role.OPERATOR)
     if kind == "token":
-        return (await create_token(house.stores, owner.id, scopes=frozenset({Permission.READ})))[1].id
-    return (await open_session(house.stores, owner, SignInConditions()))[1].short_id
+        return (await create_token(server.stores, owner.id, scopes=frozenset({Permission.READ})))[1].id
+    return (await open_session(server.stores, owner, SignInConditions()))[1].short_id
 
 
-async def cookie(house: House) -> dict[str, str]:
+async def cookie(server: ServerHarness) -> dict[str, str]:
     """A session of somebody else again."""
-    secret, _ = await open_session(house.stores, await house.person("visitor", Role.VIEWER), SignInConditions())
-    return {"cookie": f"ade-session-{house.url.rpartition(':')[2]}={secret}", "origin": house.url}
+    secret, _ = await open_session(server.stores, await server.person("visitor", Role.VIEWER), SignInConditions())
+    return {"cookie": f"ade-session-{server.url.rpartition(':')[2]}={secret}", "origin": server.url}
 
 
 @pytest.mark.parametrize("operation", FOREIGN)
-async def test_it_does_not_exist(house: House, operation: str) -> None:
+async def test_it_does_not_exist(server: ServerHarness, operation: str) -> None:
     route, foreign = ROUTE_OF[operation], FOREIGN[operation]
-    found = await made(house, foreign.kind)
-    headers = {**(foreign.headers or {}), **(await cookie(house) if foreign.by is None else {})}
+    found = await made(server, foreign.kind)
+    headers = {**(foreign.headers or {}), **(await cookie(server) if foreign.by is None else {})}
 
     async def told(object_id: str) -> dict[str, object]:
         path = route.path.replace(f"{{{route.parameters[0]}}}", object_id)
-        answer = await house.ask(route.method, path, foreign.body, by=foreign.by, headers=headers)
+        answer = await server.ask(route.method, path, foreign.body, by=foreign.by, headers=headers)
         assert (answer.status, answer.code) == (404, foreign.code), answer
         return {
             name: str(value).replace(object_id, "it") for name, value in answer.json().items() if name != "instance"
@@ -89,43 +89,43 @@ async def test_it_does_not_exist(house: House, operation: str) -> None:
 
     assert await told(found) == await told("nobody" if foreign.kind == "agent" else NOBODYS)
 
-    events = [event for event in await house.stores.events.read(0, 1_000) if event.type == "access.foreign"]
+    events = [event for event in await server.stores.events.read(0, 1_000) if event.type == "access.foreign"]
     assert events[0].payload["operation"] == operation
     assert events[0].actor == ("visitor" if foreign.by is None else f"the-{foreign.by}")
 
 
-async def test_in_lists_one_finds_ones_own(house: House) -> None:
-    await made(house, "token")
-    await house.token(Role.VIEWER)
-    mine = (await house.ask("GET", f"{API}/tokens", by=Role.VIEWER)).json()["items"]
+async def test_in_lists_one_finds_ones_own(server: ServerHarness) -> None:
+    await made(server, "token")
+    await server.token(Role.VIEWER)
+    mine = (await server.ask("GET", f"{API}/tokens", by=Role.VIEWER)).json()["items"]
     assert {token["account"] for token in mine} == {"the-viewer"}
-    sessions = await house.ask("GET", f"{API}/sessions", by=Role.VIEWER)
+    sessions = await server.ask("GET", f"{API}/sessions", by=Role.VIEWER)
     assert sessions.json()["items"] == []
     for kind in ("tokens", "sessions"):
-        named = await house.ask("GET", f"{API}/{kind}?account=owner", by=Role.VIEWER)
-        unknown = await house.ask("GET", f"{API}/{kind}?account=nobody", by=Role.VIEWER)
+        named = await server.ask("GET", f"{API}/{kind}?account=owner", by=Role.VIEWER)
+        unknown = await server.ask("GET", f"{API}/{kind}?account=nobody", by=Role.VIEWER)
         assert (named.status, named.code) == (unknown.status, unknown.code) == (404, "unknown_account")
 
 
-async def test_nobody_gives_away_the_place_of_another(house: House) -> None:
-    await house.person("deputy", Role.REVIEWER)
+async def test_nobody_gives_away_the_place_of_another(server: ServerHarness) -> None:
+    await server.person("deputy", Role.REVIEWER)
     body = {"delegate": "the-reviewer", "delegator": "deputy", "ends": 3_600}
-    answer = await house.ask("POST", f"{API}/delegations", body, by=Role.REVIEWER)
+    answer = await server.ask("POST", f"{API}/delegations", body, by=Role.REVIEWER)
     assert (answer.status, answer.code) == (403, "not_permitted")
-    assert (await house.ask("GET", f"{API}/delegations", by=Role.REVIEWER)).json()["items"] == []
+    assert (await server.ask("GET", f"{API}/delegations", by=Role.REVIEWER)).json()["items"] == []
 
 
-async def test_many_at_once_are_for_those_who_may_act_on_all(small_house: House) -> None:
+async def test_many_at_once_are_for_those_who_may_act_on_all(sqlite_server: ServerHarness) -> None:
     """In batches, exports and streams nothing is asked of single objects, so the permission is for everything."""
-    house = small_house
-    task = await house.task(tags=["theirs"])
+    server = sqlite_server
+    task = await server.task(tags=["theirs"])
     batch = {"action": "cancel", "filter": {"tag": "theirs"}}
     for path, body in (("bulk-actions", batch), ("bulk-actions/preview", batch), ("dlq/replay", {"everything": True})):
-        answer = await house.ask("POST", f"{API}/{path}", body, by=Role.AGENT)
+        answer = await server.ask("POST", f"{API}/{path}", body, by=Role.AGENT)
         assert (answer.status, answer.code) == (403, "not_permitted"), path
     for path in ("audit", "audit/export"):
-        assert (await house.ask("GET", f"{API}/{path}", by=Role.AGENT)).status == 403
-    assert (await house.ask("GET", f"{API}/tasks/{task['id']}")).json()["status"] == "pending"
+        assert (await server.ask("GET", f"{API}/{path}", by=Role.AGENT)).status == 403
+    assert (await server.ask("GET", f"{API}/tasks/{task['id']}")).json()["status"] == "pending"
     many = {"tasks": [{"name": "greet"}, {"name": "greet", "after": [NOBODYS]}]}
-    assert (await house.ask("POST", f"{API}/tasks/bulk", many, by=Role.AGENT)).status == 422
-    assert len((await house.ask("GET", f"{API}/tasks")).json()["items"]) == 1
+    assert (await server.ask("POST", f"{API}/tasks/bulk", many, by=Role.AGENT)).status == 422
+    assert len((await server.ask("GET", f"{API}/tasks")).json()["items"]) == 1

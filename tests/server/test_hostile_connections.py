@@ -11,15 +11,15 @@ from ade.server.listener import LimitedConnection
 from ade.server.request import HttpRequest
 from ade.server.request_body import read_json
 from tests.domain import RequestRefused, Role
-from tests.server.conftest import House
+from tests.server.conftest import ServerHarness
 
 HOST = b"host: localhost\r\n"
 LIVEZ = b"GET /livez HTTP/1.1\r\n" + HOST + b"\r\n"
 LOGIN = b"POST /api/v1/sessions HTTP/1.1\r\n" + HOST + b"content-type: application/json\r\n"
 
 
-async def _opened(house: House) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection("127.0.0.1", int(house.url.rpartition(":")[2]))
+async def _opened(server: ServerHarness) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,12 @@ async def _opened(house: House) -> tuple[asyncio.StreamReader, asyncio.StreamWri
     ],
 )
 async def test_who_leaves_a_request_half_said_is_hung_up_on(
-    small_house: House, monkeypatch: pytest.MonkeyPatch, said: bytes
+    sqlite_server: ServerHarness, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
     for name in ("head_s", "rest_s"):
         monkeypatch.setattr(LimitedConnection, name, 0.1)
     monkeypatch.setattr(HttpRequest, "body_s", 0.1)
-    reader, writer = await _opened(small_house)
+    reader, writer = await _opened(sqlite_server)
     writer.write(said)
     answer = await asyncio.wait_for(reader.read(), 60)  # until the server hangs up
     writer.close()
@@ -46,10 +46,10 @@ async def test_who_leaves_a_request_half_said_is_hung_up_on(
 
 
 async def test_an_empty_line_does_not_keep_a_connection_for_ever(
-    small_house: House, monkeypatch: pytest.MonkeyPatch
+    sqlite_server: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LimitedConnection, "head_s", 0.1)
-    reader, writer = await _opened(small_house)
+    reader, writer = await _opened(sqlite_server)
     writer.write(LIVEZ)
     await reader.readuntil(b"}")  # the answer
     writer.write(b"\r\n")  # begins no message
@@ -58,7 +58,7 @@ async def test_an_empty_line_does_not_keep_a_connection_for_ever(
 
 
 async def test_who_takes_nothing_of_his_answers_is_hung_up_on(
-    small_house: House, monkeypatch: pytest.MonkeyPatch
+    sqlite_server: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = asyncio.Event()
     ended = LimitedConnection.connection_lost
@@ -69,7 +69,7 @@ async def test_who_takes_nothing_of_his_answers_is_hung_up_on(
 
     monkeypatch.setattr(LimitedConnection, "connection_lost", connection_lost)
     monkeypatch.setattr(LimitedConnection, "taken_s", 0.1)
-    _, writer = await _opened(small_house)
+    _, writer = await _opened(sqlite_server)
     writer.transport.pause_reading()  # type: ignore[attr-defined] # it is a transport that can
     openapi = b"GET /api/v1/openapi.json HTTP/1.1\r\n" + HOST + b"\r\n"
     writer.write(openapi * 200)
@@ -77,10 +77,10 @@ async def test_who_takes_nothing_of_his_answers_is_hung_up_on(
     writer.transport.abort()
 
 
-async def test_what_comes_behind_a_body_is_no_header(small_house: House) -> None:
+async def test_what_comes_behind_a_body_is_no_header(sqlite_server: ServerHarness) -> None:
     """A proxy looks at headers, and not at these; and there is no end to how many they may be."""
-    reader, writer = await _opened(small_house)
-    token = (await small_house.token(Role.AGENT)).encode()
+    reader, writer = await _opened(sqlite_server)
+    token = (await sqlite_server.token(Role.AGENT)).encode()
     head = b"GET /api/v1/me HTTP/1.1\r\n" + HOST + b"transfer-encoding: chunked\r\nconnection: close\r\n\r\n"
     writer.write(head + b"0\r\nauthorization: Bearer " + token + b"\r\n\r\n")
     answer = await asyncio.wait_for(reader.read(), 60)
@@ -89,22 +89,22 @@ async def test_what_comes_behind_a_body_is_no_header(small_house: House) -> None
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == "not_authenticated"
 
 
-async def test_a_name_that_comes_twice_among_very_many_is_found_at_once(small_house: House) -> None:
+async def test_a_name_that_comes_twice_among_very_many_is_found_at_once(sqlite_server: ServerHarness) -> None:
     """A body may be large, and must not take hours."""
     names = ",".join(f'"n{number}":1' for number in range(300_000))
     async with asyncio.timeout(60):
-        answer = await small_house.ask("POST", "/api/v1/tasks", raw=f'{{{names},"n299999":1}}'.encode())
+        answer = await sqlite_server.ask("POST", "/api/v1/tasks", raw=f'{{{names},"n299999":1}}'.encode())
     assert (answer.status, answer.code) == (400, "invalid_json")
     assert "'n299999' twice" in answer.json()["detail"]
 
 
-async def test_the_end_of_a_body_is_no_head(small_house: House) -> None:
+async def test_the_end_of_a_body_is_no_head(sqlite_server: ServerHarness) -> None:
     """However large the piece is that it came in."""
     body = b'{"name": "greet", "args": {"text": "' + b"x" * (3 * LimitedConnection.head_bytes) + b'"}}'
-    token = (await small_house.token(Role.OPERATOR)).encode()
+    token = (await sqlite_server.token(Role.OPERATOR)).encode()
     head = b"POST /api/v1/tasks HTTP/1.1\r\n" + HOST + b"authorization: Bearer " + token
     head += b"\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
-    reader, writer = await _opened(small_house)
+    reader, writer = await _opened(sqlite_server)
     for _ in range(5):
         writer.write(head)
         await asyncio.sleep(0)
@@ -115,32 +115,32 @@ async def test_the_end_of_a_body_is_no_head(small_house: House) -> None:
     writer.close()
 
 
-async def test_strangers_send_little(small_house: House) -> None:
+async def test_strangers_send_little(sqlite_server: ServerHarness) -> None:
     large = b'{"name": "x", "password": "' + b"y" * 65_536 + b'"}'
-    answer = await small_house.ask("POST", "/api/v1/sessions", raw=large, by=None)
+    answer = await sqlite_server.ask("POST", "/api/v1/sessions", raw=large, by=None)
     assert (answer.status, answer.code) == (413, "payload_too_large")
     assert answer.json()["limit"] == 65_536
 
 
-async def test_a_token_in_the_path_is_not_said_again(small_house: House) -> None:
-    token = await small_house.token(Role.OPERATOR)
+async def test_a_token_in_the_path_is_not_said_again(sqlite_server: ServerHarness) -> None:
+    token = await sqlite_server.token(Role.OPERATOR)
     for method, path in (("GET", f"/api/v1/tasks/{token}"), ("POST", f"/api/v1/queues/{token}/pause")):
-        answer = await small_house.ask(method, path)
+        answer = await sqlite_server.ask(method, path)
         assert (answer.status, answer.code) == (400, "bad_request")
         assert token.encode() not in answer.body
 
 
-async def test_a_body_in_another_encoding_than_chunks_is_refused(small_house: House) -> None:
-    reader, writer = await _opened(small_house)
+async def test_a_body_in_another_encoding_than_chunks_is_refused(sqlite_server: ServerHarness) -> None:
+    reader, writer = await _opened(sqlite_server)
     writer.write(LOGIN + b"connection: close\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n")
     assert b" 400 " in await reader.readline()
     writer.close()
 
 
 @pytest.mark.parametrize("task_id", ["{x}", "a%3Ab", "..", "%7Bt%7D%3A1", "018F0000-0000-7000-8000-000000000000"])
-async def test_a_stream_looks_for_no_id_that_is_none(house: House, task_id: str) -> None:
+async def test_a_stream_looks_for_no_id_that_is_none(server: ServerHarness, task_id: str) -> None:
     path = f"/api/v1/tasks/{task_id}/output"
-    answer = await house.ask("GET", path, headers={"accept": "text/event-stream"})
+    answer = await server.ask("GET", path, headers={"accept": "text/event-stream"})
     assert (answer.status, answer.code) == (404, "unknown_task")
 
 
@@ -169,9 +169,9 @@ def test_every_other_number_is_read_as_it_is(number: float) -> None:
     ],
 )
 async def test_an_address_with_a_host_of_its_own_names_ours(
-    small_house: House, target: bytes, host: bytes, status: int
+    sqlite_server: ServerHarness, target: bytes, host: bytes, status: int
 ) -> None:
-    reader, writer = await _opened(small_house)
+    reader, writer = await _opened(sqlite_server)
     writer.write(b"GET " + target + b" HTTP/1.1\r\nconnection: close\r\nhost: " + host + b"\r\n\r\n")
     answer = await asyncio.wait_for(reader.read(), 60)
     writer.close()
@@ -179,39 +179,39 @@ async def test_an_address_with_a_host_of_its_own_names_ours(
 
 
 async def _asked(
-    house: House, path: str, *lines: bytes, method: bytes = b"GET", body: bytes = b""
+    server: ServerHarness, path: str, *lines: bytes, method: bytes = b"GET", body: bytes = b""
 ) -> tuple[int, bytes]:
-    token = (await house.token(Role.ADMIN)).encode()
+    token = (await server.token(Role.ADMIN)).encode()
     head = [method + b" " + path.encode() + b" HTTP/1.1", b"host: localhost", b"connection: close"]
     head += [b"authorization: Bearer " + token, b"content-type: application/json", b"content-length: %d" % len(body)]
-    reader, writer = await _opened(house)
+    reader, writer = await _opened(server)
     writer.write(b"\r\n".join([*head, *lines]) + b"\r\n\r\n" + body)
     answer = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     return int(answer.split()[1]), answer
 
 
-async def test_a_list_in_several_headers_is_one_list(small_house: House) -> None:
-    await small_house.person("bob", "viewer")
+async def test_a_list_in_several_headers_is_one_list(sqlite_server: ServerHarness) -> None:
+    await sqlite_server.person("bob", "viewer")
     path = "/api/v1/users/bob"
-    tag = (await small_house.ask("GET", path)).headers["etag"].encode()
-    assert (await _asked(small_house, path, b'if-none-match: "0"', b"if-none-match: " + tag))[0] == 304
-    assert (await _asked(small_house, path, b"accept: text/csv", b"accept: application/json"))[0] == 200
+    tag = (await sqlite_server.ask("GET", path)).headers["etag"].encode()
+    assert (await _asked(sqlite_server, path, b'if-none-match: "0"', b"if-none-match: " + tag))[0] == 304
+    assert (await _asked(sqlite_server, path, b"accept: text/csv", b"accept: application/json"))[0] == 200
     change = b'{"display_name": "Bob"}'
     for lines, status in (
         ((b"if-match: *", b'if-match: "0"'), 400),
         ((b'if-match: "0"', b'if-match: "99"'), 412),
         ((b'if-match: "0"', b"if-match: " + tag), 200),
     ):
-        assert (await _asked(small_house, path, *lines, method=b"PATCH", body=change))[0] == status
-    task = await small_house.task()
+        assert (await _asked(sqlite_server, path, *lines, method=b"PATCH", body=change))[0] == status
+    task = await sqlite_server.task()
     status, answer = await _asked(
-        small_house, f"/api/v1/tasks/{task['id']}", b"prefer: handling=lenient", b"prefer: wait=0"
+        sqlite_server, f"/api/v1/tasks/{task['id']}", b"prefer: handling=lenient", b"prefer: wait=0"
     )
     assert status == 200
     assert b"preference-applied" not in answer.lower()  # it did not wait
 
 
-async def test_figures_until_the_end_of_all_years_are_refused(small_house: House) -> None:
-    answer = await small_house.ask("GET", "/api/v1/stats/series?until=9999-12-31T23:59:59Z")
+async def test_figures_until_the_end_of_all_years_are_refused(sqlite_server: ServerHarness) -> None:
+    answer = await sqlite_server.ask("GET", "/api/v1/stats/series?until=9999-12-31T23:59:59Z")
     assert (answer.status, answer.code) == (400, "invalid_filter")

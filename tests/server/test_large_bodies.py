@@ -8,17 +8,17 @@ import pytest
 from ade.server.pipeline import BodyBudget
 from ade.server.request_body import USUAL
 from tests.domain import RequestRefused, Role
-from tests.server.conftest import House, open_house
+from tests.server.conftest import ServerHarness, start_server
 from tests.stores.urls import store_url
 
 KB = 1024
 LARGEST = USUAL.body_bytes
 
 
-async def _begun(house: House, by: Role, length: int) -> asyncio.StreamWriter:
+async def _begun(server: ServerHarness, by: Role, length: int) -> asyncio.StreamWriter:
     """A request whose body never comes to its end."""
-    _, writer = await asyncio.open_connection("127.0.0.1", int(house.url.rpartition(":")[2]))
-    token = await house.token(by)
+    _, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+    token = await server.token(by)
     writer.write(
         f"POST /api/v1/tasks HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n"
         f"content-type: application/json\r\ncontent-length: {length}\r\n\r\n{{".encode()
@@ -29,13 +29,13 @@ async def _begun(house: House, by: Role, length: int) -> asyncio.StreamWriter:
 
 async def test_whoever_has_his_part_waits_until_one_of_his_is_over_and_others_do_not(tmp_path: Path) -> None:
     large = {"name": "greet", "args": {"text": "x" * 400 * KB}}
-    async with open_house(store_url("sqlite", tmp_path), tmp_path, **{"http.body_limit_kb": 512}) as house:
-        begun = [await _begun(house, Role.OPERATOR, 512 * KB) for _ in range(4)]
+    async with start_server(store_url("sqlite", tmp_path), tmp_path, **{"http.body_limit_kb": 512}) as server:
+        begun = [await _begun(server, Role.OPERATOR, 512 * KB) for _ in range(4)]
         for _ in begun:  # each was heard of before what is asked now
-            assert (await house.ask("GET", "/api/v1/me")).status == 200
-        own = asyncio.create_task(house.ask("POST", "/api/v1/tasks", large))
-        anothers = await house.ask("POST", "/api/v1/tasks", large, by=Role.ADMIN)
-        small = await house.ask("POST", "/api/v1/tasks", {"name": "greet"})
+            assert (await server.ask("GET", "/api/v1/me")).status == 200
+        own = asyncio.create_task(server.ask("POST", "/api/v1/tasks", large))
+        anothers = await server.ask("POST", "/api/v1/tasks", large, by=Role.ADMIN)
+        small = await server.ask("POST", "/api/v1/tasks", {"name": "greet"})
         assert (anothers.status, small.status, own.done()) == (201, 201, False)
         begun[0].close()
         assert (await own).status == 201

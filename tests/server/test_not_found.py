@@ -3,28 +3,28 @@
 import pytest
 
 from tests.domain import Role
-from tests.server.conftest import House
+from tests.server.conftest import ServerHarness
 
 APPROVALS = "/api/v1/approvals"
 DIGEST = "0" * 64
 
 
-async def test_a_task_that_nobody_has_to_approve_has_no_approval(house: House) -> None:
-    task = await house.task()
-    asked = await house.ask("GET", f"{APPROVALS}/{task['id']}")
+async def test_a_task_that_nobody_has_to_approve_has_no_approval(server: ServerHarness) -> None:
+    task = await server.task()
+    asked = await server.ask("GET", f"{APPROVALS}/{task['id']}")
     answer = {"decision": "approve", "digest": DIGEST}
-    answered = await house.ask("POST", f"{APPROVALS}/{task['id']}/respond", answer, by=Role.REVIEWER)
-    given = await house.ask("POST", f"{APPROVALS}/{task['id']}/delegate", {"to": "the-operator"}, by=Role.REVIEWER)
+    answered = await server.ask("POST", f"{APPROVALS}/{task['id']}/respond", answer, by=Role.REVIEWER)
+    given = await server.ask("POST", f"{APPROVALS}/{task['id']}/delegate", {"to": "the-operator"}, by=Role.REVIEWER)
 
     for missing in (asked, answered, given):
         assert (missing.status, missing.code) == (404, "unknown_approval"), missing
         assert missing.json()["detail"] == f"no approval is needed for task {task['id']}"
 
 
-async def test_an_account_that_never_was_has_no_figures(house: House) -> None:
-    known = await house.ask("GET", f"{APPROVALS}/stats/The-Operator")
+async def test_an_account_that_never_was_has_no_figures(server: ServerHarness) -> None:
+    known = await server.ask("GET", f"{APPROVALS}/stats/The-Operator")
     assert (known.status, known.json()["account"]) == (200, "the-operator")
-    unknown = await house.ask("GET", f"{APPROVALS}/stats/nobody")
+    unknown = await server.ask("GET", f"{APPROVALS}/stats/nobody")
     assert (unknown.status, unknown.code) == (404, "unknown_account")
 
 
@@ -32,9 +32,9 @@ async def test_an_account_that_never_was_has_no_figures(house: House) -> None:
     "path",
     ["users/nobody", "queues/nowhere", "schedules/never", "agents/nobody", "tokens/none", "config/no.such", "nowhere"],
 )
-async def test_what_is_missing_is_told_without_a_command(small_house: House, path: str) -> None:
+async def test_what_is_missing_is_told_without_a_command(sqlite_server: ServerHarness, path: str) -> None:
     """Commands are advice of their own, for who sits at a command line."""
-    answer = await small_house.ask("GET", f"/api/v1/{path}", by=Role.ADMIN)
+    answer = await sqlite_server.ask("GET", f"/api/v1/{path}", by=Role.ADMIN)
     told = answer.json()
 
     assert (answer.status, told["code"] == answer.code) == (404, True)
@@ -44,8 +44,8 @@ async def test_what_is_missing_is_told_without_a_command(small_house: House, pat
     assert path == "nowhere" or told.get("advice", "`ade").startswith("`ade")
 
 
-async def test_a_stranger_is_told_how_to_show_who_he_is_over_http(small_house: House) -> None:
-    answer = await small_house.ask("GET", "/api/v1/tasks", by=None)
+async def test_a_stranger_is_told_how_to_show_who_he_is_over_http(sqlite_server: ServerHarness) -> None:
+    answer = await sqlite_server.ask("GET", "/api/v1/tasks", by=None)
 
     assert (answer.status, answer.code) == (401, "not_authenticated")
     assert "Authorization: Bearer" in answer.json()["detail"]

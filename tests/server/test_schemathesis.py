@@ -26,7 +26,7 @@ from ade.accounts.tokens import list_tokens
 from ade.server.openapi import document
 from tests.depth import IS_DEEP
 from tests.domain import ROUTES, AuthLevel, Role
-from tests.server.conftest import House, open_house
+from tests.server.conftest import ServerHarness, start_server
 from tests.stores.urls import store_url
 
 pytestmark = pytest.mark.slow
@@ -71,32 +71,34 @@ def test_every_check_is_on_or_has_a_reason() -> None:
 @pytest.mark.parametrize("store", ["sqlite", pytest.param("valkey", marks=pytest.mark.long)])
 async def test_whatever_fits_or_does_not_is_answered_as_described(store: str, tmp_path: Any) -> None:
     flags = {"http.login_rate": "none"}
-    async with open_house(store_url(store, tmp_path), tmp_path, **flags) as house:
-        token = await house.token(Role.ADMIN)
+    async with start_server(store_url(store, tmp_path), tmp_path, **flags) as server:
+        token = await server.token(Role.ADMIN)
         async with asyncio.timeout(60):
-            while (await house.ask("GET", "/readyz", by=None)).status != 200:
+            while (await server.ask("GET", "/readyz", by=None)).status != 200:
                 pass
-        [own] = await list_tokens(house.stores, "the-admin")
+        [own] = await list_tokens(server.stores, "the-admin")
         spared = frozenset({own.account, own.id})
-        run = Run(house, {"Authorization": f"Bearer {token}"}, prepared, spared=spared)
+        run = Run(server, {"Authorization": f"Bearer {token}"}, prepared, spared=spared)
         found = await asyncio.to_thread(run.failures)
         assert found == [], "\n".join(found)
         assert run.operations == {route.operation for route in ROUTES}
-        assert (await house.ask("GET", "/api/v1/me", by=Role.ADMIN)).status == 200  # nobody was shut out on the way
+        assert (await server.ask("GET", "/api/v1/me", by=Role.ADMIN)).status == 200  # nobody was shut out on the way
 
 
 @pytest.mark.deep
-async def test_what_takes_a_session_is_answered_as_described(small_house: House) -> None:
-    house, loop = small_house, asyncio.get_running_loop()
-    user = await house.person("ada", Role.ADMIN)
-    cookie = f"ade-session-{house.url.rpartition(':')[2]}"
+async def test_what_takes_a_session_is_answered_as_described(sqlite_server: ServerHarness) -> None:
+    server, loop = sqlite_server, asyncio.get_running_loop()
+    user = await server.person("ada", Role.ADMIN)
+    cookie = f"ade-session-{server.url.rpartition(':')[2]}"
 
     def signed_in(case: Any) -> None:
         """Each request has a session of its own, for some of them end it."""
-        opened = asyncio.run_coroutine_threadsafe(open_session(house.stores, user, SignInConditions()), loop).result(30)
-        case.headers = {**(case.headers or {}), "Cookie": f"{cookie}={opened[0]}", "Origin": house.url}
+        opened = asyncio.run_coroutine_threadsafe(open_session(server.stores, user, SignInConditions()), loop).result(
+            30
+        )
+        case.headers = {**(case.headers or {}), "Cookie": f"{cookie}={opened[0]}", "Origin": server.url}
 
-    run = Run(house, {}, signed_in, only=BY_SESSION, without="ignored_auth")  # there is always a session
+    run = Run(server, {}, signed_in, only=BY_SESSION, without="ignored_auth")  # there is always a session
     found = await asyncio.to_thread(run.failures)
     assert found == [], "\n".join(found)
     assert run.operations == set(BY_SESSION)
@@ -107,7 +109,7 @@ class Run:
 
     def __init__(
         self,
-        house: House,
+        server: ServerHarness,
         headers: dict[str, str],
         adapt: Adapt,
         *,
@@ -119,7 +121,7 @@ class Run:
         for name in ("negative_data_rejection", "missing_required_header"):
             checks[name]["expected-statuses"] = REFUSED  # type: ignore[assignment]
         config = SchemathesisConfig.from_dict({
-            "base-url": house.url,
+            "base-url": server.url,
             "headers": headers,
             "seed": 1,
             "continue-on-failure": True,

@@ -16,7 +16,7 @@ from ade.server import streams
 from ade.server.rate_limits import RateLimiter
 from ade.server.request import ServerServices
 from tests.domain import DONE, ClaimRequest, HttpClient, OutputLine, Role, UserChanges, change_user
-from tests.server.conftest import House, open_house
+from tests.server.conftest import ServerHarness, start_server
 from tests.stores.urls import store_url
 
 EVENTS = "/api/v1/events"
@@ -45,39 +45,39 @@ class Listener:
 
 
 @asynccontextmanager
-async def listening(house: House, path: str, **headers: str) -> AsyncIterator[Listener]:
-    token = headers.pop("token", None) or await house.token(Role.VIEWER)
+async def listening(server: ServerHarness, path: str, **headers: str) -> AsyncIterator[Listener]:
+    token = headers.pop("token", None) or await server.token(Role.VIEWER)
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     sent = {"accept": "text/event-stream", "authorization": f"Bearer {token}", **given}
-    async with house.client.stream("GET", path, headers=sent) as response:
+    async with server.client.stream("GET", path, headers=sent) as response:
         assert response.status == 200
         yield Listener(response.chunks())
 
 
-async def test_whoever_listens_hears_what_happens_and_goes_on_where_he_was(house: House) -> None:
-    first = await house.task()
-    async with listening(house, f"{EVENTS}?after=0&type=task.*") as listener:
+async def test_whoever_listens_hears_what_happens_and_goes_on_where_he_was(server: ServerHarness) -> None:
+    first = await server.task()
+    async with listening(server, f"{EVENTS}?after=0&type=task.*") as listener:
         created = await listener.event()
         assert (created["event"], json.loads(created["data"])["task_id"]) == ("task.created", first["id"])
-        second = await house.task()
+        second = await server.task()
         told = await listener.event()
         assert json.loads(told["data"])["task_id"] == second["id"]
-    third = await house.task()
-    async with listening(house, f"{EVENTS}?type=task.*", last_event_id=told["id"]) as listener:
+    third = await server.task()
+    async with listening(server, f"{EVENTS}?type=task.*", last_event_id=told["id"]) as listener:
         assert json.loads((await listener.event())["data"])["task_id"] == third["id"]
 
 
-async def test_a_filter_that_is_none_is_refused_before_the_stream_begins(small_house: House) -> None:
+async def test_a_filter_that_is_none_is_refused_before_the_stream_begins(sqlite_server: ServerHarness) -> None:
     for query in ("type=%21", "nothing=1", "after=x", "after=1&after=2"):
-        answer = await small_house.ask("GET", f"{EVENTS}?{query}", accept="text/event-stream")
+        answer = await sqlite_server.ask("GET", f"{EVENTS}?{query}", accept="text/event-stream")
         assert (answer.status, bool(answer.code)) == (400, True), query
 
 
 async def test_a_server_that_stops_ends_its_streams(tmp_path: Path) -> None:
-    async with open_house(store_url("sqlite", tmp_path), tmp_path) as house:
-        token = await house.token(Role.VIEWER)
+    async with start_server(store_url("sqlite", tmp_path), tmp_path) as server:
+        token = await server.token(Role.VIEWER)
         begun = asyncio.Event()
-        ended = asyncio.create_task(_until_the_end(house.url, token, begun))
+        ended = asyncio.create_task(_until_the_end(server.url, token, begun))
         await begun.wait()
     assert (await ended)[-1]["event"] == "end"
 
@@ -97,28 +97,28 @@ async def _until_the_end(url: str, token: str, begun: asyncio.Event) -> list[dic
 
 
 async def test_who_may_not_listen_any_more_hears_no_more(tmp_path: Path) -> None:
-    async with open_house(store_url("sqlite", tmp_path), tmp_path, **{"http.heartbeat_s": 1}) as house:
-        token = await house.token(Role.VIEWER)
-        async with listening(house, EVENTS, token=token) as listener:
+    async with start_server(store_url("sqlite", tmp_path), tmp_path, **{"http.heartbeat_s": 1}) as server:
+        token = await server.token(Role.VIEWER)
+        async with listening(server, EVENTS, token=token) as listener:
             await listener.block()
-            await change_user(house.stores, "the-viewer", UserChanges(roles=frozenset()))
+            await change_user(server.stores, "the-viewer", UserChanges(roles=frozenset()))
             while (await listener.event())["event"] != "end":
                 pass
             with pytest.raises(StopAsyncIteration):
                 await listener.block()
 
 
-async def test_who_reads_lines_slowly_is_asked_on_the_way_whether_he_still_may(small_house: House) -> None:
+async def test_who_reads_lines_slowly_is_asked_on_the_way_whether_he_still_may(sqlite_server: ServerHarness) -> None:
     """Where a task writes as fast as somebody reads, there is no end at which he could be asked."""
-    task = await small_house.task()
-    [running] = await small_house.stores.tasks.claim(
+    task = await sqlite_server.task()
+    [running] = await sqlite_server.stores.tasks.claim(
         ClaimRequest(worker_id="w", run_ids=["run-1"], names=frozenset({"greet"}))
     )
-    await small_house.stores.outputs.append([_line(running, str(number)) for number in range(1_200)])
+    await sqlite_server.stores.outputs.append([_line(running, str(number)) for number in range(1_200)])
     service = ServerServices(
-        services=services_on_store(small_house.stores, small_house.app.settings),
-        recognise=partial(authenticate, small_house.stores),
-        rates=RateLimiter(small_house.stores),
+        services=services_on_store(sqlite_server.stores, sqlite_server.app.settings),
+        recognise=partial(authenticate, sqlite_server.stores),
+        rates=RateLimiter(sqlite_server.stores),
         hosts=frozenset(),
         recheck_ms=0,
     )
@@ -130,22 +130,22 @@ async def test_who_reads_lines_slowly_is_asked_on_the_way_whether_he_still_may(s
     assert 0 < heard.count(b"event: line") < 1_200
 
 
-async def test_long_lines_are_sent_a_few_at_a_time(small_house: House) -> None:
+async def test_long_lines_are_sent_a_few_at_a_time(sqlite_server: ServerHarness) -> None:
     """Whoever does not take them keeps no more than that in memory."""
-    task = await small_house.task()
-    [running] = await small_house.stores.tasks.claim(
+    task = await sqlite_server.task()
+    [running] = await sqlite_server.stores.tasks.claim(
         ClaimRequest(worker_id="w", run_ids=["run-1"], names=frozenset({"greet"}))
     )
     sizes = [60_000] * 30 + [10] * 100 + [600_000] + [10] * 700
-    await small_house.stores.outputs.append([_line(running, "x" * size) for size in sizes])
-    async with listening(small_house, f"/api/v1/tasks/{task['id']}/output") as listener:
+    await sqlite_server.stores.outputs.append([_line(running, "x" * size) for size in sizes])
+    async with listening(sqlite_server, f"/api/v1/tasks/{task['id']}/output") as listener:
         heard = [len(json.loads((await listener.event())["data"])["text"]) for _ in sizes]
     assert heard == sizes
 
     service = ServerServices(
-        services=services_on_store(small_house.stores, small_house.app.settings),
-        recognise=partial(authenticate, small_house.stores),
-        rates=RateLimiter(small_house.stores),
+        services=services_on_store(sqlite_server.stores, sqlite_server.app.settings),
+        recognise=partial(authenticate, sqlite_server.stores),
+        rates=RateLimiter(sqlite_server.stores),
         hosts=frozenset(),
     )
 
@@ -161,35 +161,35 @@ async def test_long_lines_are_sent_a_few_at_a_time(small_house: House) -> None:
 
 
 async def test_all_places_may_be_taken(tmp_path: Path) -> None:
-    async with open_house(store_url("sqlite", tmp_path), tmp_path, **{"http.max_subscribers": 1}) as house:
-        async with listening(house, EVENTS) as listener:
+    async with start_server(store_url("sqlite", tmp_path), tmp_path, **{"http.max_subscribers": 1}) as server:
+        async with listening(server, EVENTS) as listener:
             await listener.block()
-            refused = await house.ask("GET", EVENTS, accept="text/event-stream")
+            refused = await server.ask("GET", EVENTS, accept="text/event-stream")
             assert (refused.status, refused.code) == (503, "unavailable")
             assert "retry-after" in refused.headers
-        assert (await house.ask("GET", EVENTS)).status == 200  # pages are there for everybody
+        assert (await server.ask("GET", EVENTS)).status == 200  # pages are there for everybody
 
 
 def _line(task: Task, text: str) -> OutputLine:
     return OutputLine(task_id=task.id, run_id=task.run_id or "", attempt=1, at=task.updated_at, text=text)
 
 
-async def test_the_lines_of_a_task_come_as_they_are_written(house: House) -> None:
-    task = await house.task()
+async def test_the_lines_of_a_task_come_as_they_are_written(server: ServerHarness) -> None:
+    task = await server.task()
     request = ClaimRequest(worker_id="w", run_ids=["run-1"], names=frozenset({"greet"}))
-    [running] = await house.stores.tasks.claim(request)
-    async with listening(house, f"/api/v1/tasks/{task['id']}/output") as listener:
+    [running] = await server.stores.tasks.claim(request)
+    async with listening(server, f"/api/v1/tasks/{task['id']}/output") as listener:
         await listener.block()
-        await house.stores.outputs.append([_line(running, text) for text in ("one", "two")])
+        await server.stores.outputs.append([_line(running, text) for text in ("one", "two")])
         lines = [json.loads((await listener.event())["data"])["text"] for _ in range(2)]
         assert lines == ["one", "two"]
-        await house.ask("POST", f"/api/v1/tasks/{task['id']}/cancel")
+        await server.ask("POST", f"/api/v1/tasks/{task['id']}/cancel")
         assert (await listener.event())["event"] == "end"
 
 
-async def test_who_waits_for_lines_does_not_look_whenever_some_other_task_ends(small_house: House) -> None:
-    task = await small_house.task()
-    async with listening(small_house, f"/api/v1/tasks/{task['id']}/output") as listener:
+async def test_who_waits_for_lines_does_not_look_whenever_some_other_task_ends(sqlite_server: ServerHarness) -> None:
+    task = await sqlite_server.task()
+    async with listening(sqlite_server, f"/api/v1/tasks/{task['id']}/output") as listener:
         await listener.block()
         looks = 0
 
@@ -200,7 +200,7 @@ async def test_who_waits_for_lines_does_not_look_whenever_some_other_task_ends(s
 
         counting = asyncio.create_task(count())
         for _ in range(200):
-            small_house.stores.wakeups.ring(DONE)
-            await small_house.ask("GET", "/api/v1/queues")  # the server has had its turn
+            sqlite_server.stores.wakeups.ring(DONE)
+            await sqlite_server.ask("GET", "/api/v1/queues")  # the server has had its turn
         counting.cancel()
     assert looks < 20

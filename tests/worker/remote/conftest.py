@@ -12,10 +12,10 @@ from ade.settings import load
 from ade.tasks.service import CompletionWatcher
 from ade.worker.supervisor import Handover
 from tests.domain import Role
-from tests.server.conftest import House, house, small_house
+from tests.server.conftest import ServerHarness, server, sqlite_server
 from tests.waiting import eventually
 
-__all__ = ["house", "small_house"]
+__all__ = ["server", "sqlite_server"]
 
 PATIENCE_S = 60.0
 
@@ -29,11 +29,11 @@ def far_app(**flags: object) -> Ade:
 class Remote:
     """A worker at work, and its tasks as the server has them."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, server: ServerHarness) -> None:
+        self.server = server
         self.stop, self.hurry = asyncio.Event(), asyncio.Event()
         self.job: asyncio.Task[Handover] | None = None
-        self._watch = CompletionWatcher(house.stores)
+        self._watch = CompletionWatcher(server.stores)
 
     async def ended(self) -> Handover:
         self.stop.set()
@@ -41,7 +41,7 @@ class Remote:
         return await asyncio.wait_for(self.job, PATIENCE_S)
 
     async def task(self, name: str, args: dict[str, Any] | None = None, **more: object) -> str:
-        made = await self.house.ask("POST", "/api/v1/tasks", {"name": name, "args": args or {}, **more})
+        made = await self.server.ask("POST", "/api/v1/tasks", {"name": name, "args": args or {}, **more})
         assert made.status == 201, made
         task_id: str = made.json()["id"]
         return task_id
@@ -50,7 +50,7 @@ class Remote:
         return await self._watch.wait(task_id, PATIENCE_S)
 
     async def get(self, task_id: str) -> Task:
-        [task] = await self.house.stores.tasks.get([task_id])
+        [task] = await self.server.stores.tasks.get([task_id])
         assert task is not None
         return task
 
@@ -66,22 +66,22 @@ class Remote:
         task_id = await self.task(name, args, **more)
         task = await self.final(task_id)
         assert task.status is Status.COMPLETED, task.error
-        answer = await self.house.ask("GET", f"/api/v1/tasks/{task_id}/result")
+        answer = await self.server.ask("GET", f"/api/v1/tasks/{task_id}/result")
         return answer.json()["result"]
 
 
 @asynccontextmanager
-async def at_work(house: House, app: Ade, by: Role = Role.WORKER) -> AsyncIterator[Remote]:
+async def at_work(server: ServerHarness, app: Ade, by: Role = Role.WORKER) -> AsyncIterator[Remote]:
     """A worker that is known to the server, for as long as the block lasts."""
-    token, remote = await house.token(by), Remote(house)
-    working = work_over_http(app, house.url, remote.stop, remote.hurry, token=token)
+    token, remote = await server.token(by), Remote(server)
+    working = work_over_http(app, server.url, remote.stop, remote.hurry, token=token)
     remote.job = asyncio.create_task(working)
 
     async def is_known() -> bool:
         assert remote.job is not None
         if remote.job.done():
             remote.job.result()
-        return any(worker.id.startswith("http:") for worker in await house.stores.workers.list_workers())
+        return any(worker.id.startswith("http:") for worker in await server.stores.workers.list_workers())
 
     await eventually(is_known)
     try:
@@ -91,7 +91,7 @@ async def at_work(house: House, app: Ade, by: Role = Role.WORKER) -> AsyncIterat
         handover = await remote.ended()
         assert app.opener.opened is None, "it has opened a store"
     assert handover.left_behind == ()
-    assert await house.stores.maintenance.check_invariants() == []
+    assert await server.stores.maintenance.check_invariants() == []
 
 
 @pytest.fixture

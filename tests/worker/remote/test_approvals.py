@@ -6,7 +6,7 @@ from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict
 from ade.approvals.service import vote
 from ade.failures import FailureKind
 from tests.domain import Decision, Role, Rulebook, VoteRequest
-from tests.server.conftest import House
+from tests.server.conftest import ServerHarness
 from tests.worker.remote.conftest import Remote, at_work
 
 
@@ -18,10 +18,10 @@ async def agreed(remote: Remote, task_id: str, step: str) -> None:
     assert gate is not None
     assert gate.step == step
     ballot = VoteRequest(voter="rita", decision=Decision.APPROVE, digest=gate.digest, reason="fine", via="test")
-    await vote(remote.house.stores, task_id, ballot)
+    await vote(remote.server.stores, task_id, ballot)
 
 
-async def test_a_run_waits_for_people_and_goes_on_when_they_agree(house: House, app: Ade) -> None:
+async def test_a_run_waits_for_people_and_goes_on_when_they_agree(server: ServerHarness, app: Ade) -> None:
     went_on = list[int]()
 
     @app.task
@@ -30,15 +30,15 @@ async def test_a_run_waits_for_people_and_goes_on_when_they_agree(house: House, 
         went_on.append(ctx.attempt)
         return "live"
 
-    await house.person("rita", Role.REVIEWER)
-    async with at_work(house, app) as remote:
+    await server.person("rita", Role.REVIEWER)
+    async with at_work(server, app) as remote:
         task_id = await remote.task("publish")
         await agreed(remote, task_id, "go live")
         ended = await remote.final(task_id)
         assert (ended.status, went_on) == (Status.COMPLETED, [1])
 
 
-async def test_the_guard_judges_tools_behind_http_too(house: House, app: Ade) -> None:
+async def test_the_guard_judges_tools_behind_http_too(server: ServerHarness, app: Ade) -> None:
     @app.task
     async def use(tool: str, ctx: Context) -> str:
         await ctx.guard(tool, {"path": "/etc"})
@@ -48,9 +48,9 @@ async def test_the_guard_judges_tools_behind_http_too(house: House, app: Ade) ->
         GuardRule(do=GuardRulesVerdict.DENY, at=frozenset({GuardOccasion.TOOL}), tool="rm", reason="never"),
         GuardRule(do=GuardRulesVerdict.DEMAND, at=frozenset({GuardOccasion.TOOL}), tool="edit", reason="look first"),
     )
-    await approvals_repository.apply(house.stores, Rulebook(guard=rules), actor="root")
-    await house.person("rita", Role.REVIEWER)
-    async with at_work(house, app) as remote:
+    await approvals_repository.apply(server.stores, Rulebook(guard=rules), actor="root")
+    await server.person("rita", Role.REVIEWER)
+    async with at_work(server, app) as remote:
         assert await remote.result("use", {"tool": "ls"}) == "used"
         denied = await remote.final(await remote.task("use", {"tool": "rm"}))
         assert denied.error is not None

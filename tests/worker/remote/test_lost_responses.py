@@ -15,7 +15,7 @@ from ade import Ade, Context, Retry, Status, work_over_http
 from ade.common.http.pool import origin_of
 from tests.common.http.servers import Server, Visit, serving
 from tests.domain import Role
-from tests.server.conftest import House
+from tests.server.conftest import ServerHarness
 from tests.stalls import undisturbed
 from tests.waiting import eventually
 from tests.worker.remote.conftest import PATIENCE_S, Remote, far_app
@@ -27,9 +27,9 @@ _LOST = frozenset({1, 2, 4})  # of the answers of each kind
 class BadLine:
     """Carries every request to the server, and loses some of the answers."""
 
-    def __init__(self, house: House, loses: frozenset[int]) -> None:
+    def __init__(self, server: ServerHarness, loses: frozenset[int]) -> None:
         self._loses = loses
-        self._port = origin_of(house.url).port
+        self._port = origin_of(server.url).port
         self.answers: Counter[str] = Counter()
         self.lost: Counter[str] = Counter()
         self.is_mute = False  # takes everything, and says nothing more
@@ -75,11 +75,11 @@ def _kind(request: bytes) -> str:
 
 @asynccontextmanager
 async def on_bad_line(
-    house: House, app: Ade, loses: frozenset[int] = frozenset()
+    server: ServerHarness, app: Ade, loses: frozenset[int] = frozenset()
 ) -> AsyncIterator[tuple[Remote, BadLine]]:
-    remote, line = Remote(house), BadLine(house, loses)
+    remote, line = Remote(server), BadLine(server, loses)
     async with serving(line.behave) as proxy:
-        token = await house.token(Role.WORKER)
+        token = await server.token(Role.WORKER)
         remote.job = asyncio.create_task(work_over_http(app, proxy.url, remote.stop, remote.hurry, token=token))
         try:
             yield remote, line
@@ -92,7 +92,7 @@ async def on_bad_line(
         assert (handover.left_behind, handover.handed_back) == ((), ())
 
 
-async def test_lost_answers_cost_nothing(house: House) -> None:
+async def test_lost_answers_cost_nothing(server: ServerHarness) -> None:
     app, runs = far_app(**{"worker.lease_s": 60, "worker.heartbeat_s": 0.2}), Counter[tuple[str, int]]()
 
     @app.task
@@ -110,12 +110,12 @@ async def test_lost_answers_cost_nothing(house: House) -> None:
             await ctx.enqueue(child, 5)
         return "well"
 
-    async with on_bad_line(house, app, _LOST) as (remote, line):
-        await eventually(partial(_is_defined, house, "parent"))
+    async with on_bad_line(server, app, _LOST) as (remote, line):
+        await eventually(partial(_is_defined, server, "parent"))
         ids = [await remote.task("parent") for _ in range(6)]
         ended = [await remote.final(task_id) for task_id in ids]
         assert [(task.status, task.attempt) for task in ended] == [(Status.COMPLETED, 2)] * 6
-        listed = [(await house.ask("GET", f"/api/v1/tasks?parent={task_id}")).json()["items"] for task_id in ids]
+        listed = [(await server.ask("GET", f"/api/v1/tasks?parent={task_id}")).json()["items"] for task_id in ids]
         assert [len(children) for children in listed] == [1] * 6
         for [made] in listed:
             assert (await remote.final(made["id"])).status is Status.COMPLETED
@@ -124,12 +124,12 @@ async def test_lost_answers_cost_nothing(house: House) -> None:
         assert missed >= {"claim", "heartbeat", "complete", "fail", "progress", "bulk", "acquire", "release"}
 
 
-async def _is_defined(house: House, name: str) -> bool:
-    return any(each.name == name for each in await house.stores.workers.definitions())
+async def _is_defined(server: ServerHarness, name: str) -> bool:
+    return any(each.name == name for each in await server.stores.workers.definitions())
 
 
 @pytest.mark.realtime
-async def test_a_run_is_ended_before_its_lease_is_though_the_server_only_hangs(small_house: House) -> None:
+async def test_a_run_is_ended_before_its_lease_is_though_the_server_only_hangs(sqlite_server: ServerHarness) -> None:
     """Nothing is refused and nothing breaks: a renewal that waits for its answer must not cost the certainty."""
     lease_s = 2.0
 
@@ -145,8 +145,8 @@ async def test_a_run_is_ended_before_its_lease_is_though_the_server_only_hangs(s
             finally:
                 ended.set()
 
-        async with on_bad_line(small_house, app) as (remote, line):
-            await eventually(partial(_is_defined, small_house, long.name))
+        async with on_bad_line(sqlite_server, app) as (remote, line):
+            await eventually(partial(_is_defined, sqlite_server, long.name))
             await remote.task(long.name)
             await asyncio.wait_for(began.wait(), PATIENCE_S)
             line.is_mute = True
@@ -159,7 +159,7 @@ async def test_a_run_is_ended_before_its_lease_is_though_the_server_only_hangs(s
 
 
 @pytest.mark.realtime
-async def test_a_request_that_hangs_does_not_cost_a_lock(small_house: House) -> None:
+async def test_a_request_that_hangs_does_not_cost_a_lock(sqlite_server: ServerHarness) -> None:
     async def story() -> None:
         app, has_it = far_app(), asyncio.Event()
 
@@ -170,8 +170,8 @@ async def test_a_request_that_hangs_does_not_cost_a_lock(small_house: House) -> 
                 await asyncio.sleep(3.2)  # it is sure of its lock for 3 seconds, unless it is renewed
             return ctx.attempt
 
-        async with on_bad_line(small_house, app) as (remote, line):
-            await eventually(partial(_is_defined, small_house, long.name))
+        async with on_bad_line(sqlite_server, app) as (remote, line):
+            await eventually(partial(_is_defined, sqlite_server, long.name))
             task_id = await remote.task(long.name)
             await asyncio.wait_for(has_it.wait(), PATIENCE_S)
             line.swallows.add("renew")
