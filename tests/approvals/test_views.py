@@ -15,13 +15,13 @@ from ade.approvals.views import (
     GateView,
     PendingApproval,
     ReviewView,
-    gate_to_answer,
     inbox,
     task_stats,
     user_stats,
     view_review,
     waiting,
 )
+from ade.approvals.votes import gate_to_answer
 from ade.tasks.explain import explain
 from ade.tasks.service import edit
 from tests.domain import Stores, UserChanges, VoteRequest, add_user, change_user, read_rulebook

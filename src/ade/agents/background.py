@@ -41,7 +41,7 @@ class TooManyAgents(AdeError):
 class RunAgent(Protocol):
     """Signature of the function that runs one agent."""
 
-    async def __call__(self, subagent_type: str, order: AgentRunSpec, desk: RunContext) -> AgentResult:
+    async def __call__(self, subagent_type: str, spec: AgentRunSpec, context: RunContext) -> AgentResult:
         """Run an agent to its end, and write its transcript. Raises RunFailed. Cancellation leaves no process."""
 
 
@@ -97,6 +97,7 @@ class BackgroundTask:
 
     @property
     def head(self) -> str:
+        """The line that identifies the agent."""
         known = self.result or self.progress
         return header(self.work.subagent_type, known.agent_id, known.conversation_id)
 
@@ -110,6 +111,7 @@ class BackgroundTask:
         return f"{self.head}\n\n{self.result.report}" if self.result is not None else self._said.text.rstrip("\n")
 
     async def say(self, text: str, stream: str) -> None:
+        """Keep a line of output for `output`."""
         self._said.add(f"{text}\n")
 
     async def keep(self, progress: AgentProgress) -> None:
@@ -291,7 +293,7 @@ class BackgroundTasks:
     async def _perform(self, task: BackgroundTask) -> None:
         try:
             result = await self._run(
-                task.work.subagent_type, self._order(task), _BackgroundRunContext(task, self._allows)
+                task.work.subagent_type, self._spec(task), _BackgroundRunContext(task, self._allows)
             )
         except asyncio.CancelledError:
             task.end(self._now(), error=ABORTED if task.is_stopped else INTERRUPTED)
@@ -333,7 +335,7 @@ class BackgroundTasks:
             task.end(self._now(), error=ABORTED if task.is_stopped else INTERRUPTED)
         task.mark_ended()
 
-    def _order(self, task: BackgroundTask) -> AgentRunSpec:
+    def _spec(self, task: BackgroundTask) -> AgentRunSpec:
         work = task.work
         return AgentRunSpec(
             task_id=task.name,

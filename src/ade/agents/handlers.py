@@ -18,7 +18,7 @@ from ade.agents.protocols.base import UsageReported
 from ade.agents.runs.command_line import RunAssignment
 from ade.agents.runs.files import RunFiles
 from ade.agents.runs.model import AgentProgress, AgentResult, Budget, left_of, progress_in, tightest
-from ade.agents.runs.progress import run_events
+from ade.agents.runs.program import run_events
 from ade.agents.runs.runner import AgentRunner
 from ade.agents.runs.spec import AgentRunSpec
 from ade.errors import InvalidProfile, UnknownName
@@ -60,16 +60,16 @@ def chosen_profiles(settings: AgentSettings, types: Sequence[str] | None = None)
     Unless types are named, a type whose program is not installed is left to other workers.
     """
     known = configured_profiles(settings)
-    wanted = list(settings.types if types is None else types)
-    if ALL in wanted:
+    selected = list(settings.types if types is None else types)
+    if ALL in selected:
         return [profile for profile in known.values() if profile is not COMMAND and is_installed(profile)]
-    if not wanted:
+    if not selected:
         own = [profile for name, profile in known.items() if profile is not BUILT_IN.get(name)]
         return [profile for profile in own if is_installed(profile)]
-    for name in wanted:
+    for name in selected:
         if name not in known:
             raise UnknownName(f"there is no agent type {name[:100]!r}; types are {', '.join(sorted(known))}")
-    return [known[name] for name in wanted]
+    return [known[name] for name in selected]
 
 
 def is_installed(profile: Profile) -> bool:
@@ -128,6 +128,7 @@ class StoredSpendingBudget:
         self._entered: dict[str, UsageReported] = {}
 
     async def budget_of(self, author: str, run_id: str) -> Budget | None:
+        """Return what other runs have left of the author's budget."""
         documents = await self._stores.documents.list_documents(kind_of(author))
         return left_of(self._budget, *(_spent.decode(each.body) for each in documents if each.id != run_id))
 
@@ -194,7 +195,7 @@ def _register(app: "Ade", name: str, handler: "AgentHandler") -> None:
         tool_call_id: str | None = None,
         silent: bool = False,
     ) -> AgentResult:
-        asked = RunAssignment(
+        assignment = RunAssignment(
             prompt=prompt,
             system_prompt=system_prompt,
             model=model,
@@ -203,11 +204,11 @@ def _register(app: "Ade", name: str, handler: "AgentHandler") -> None:
             conversation_id=conversation_id,
             max_turns=max_turns,
         )
-        order = AgentRunSpec(
+        spec = AgentRunSpec(
             task_id=ctx.task_id,
             run_id=ctx.run_id,
             attempt=ctx.attempt,
-            assignment=asked,
+            assignment=assignment,
             description=description or _first_words(prompt) or ctx.name,
             directory=_directory(cwd),
             workspace=workspace,
@@ -220,7 +221,7 @@ def _register(app: "Ade", name: str, handler: "AgentHandler") -> None:
             parent_model=parent_model,
             earlier=_earlier(ctx),
         )
-        return await handler.run(order, ctx)
+        return await handler.run(spec, ctx)
 
     # Turns of a conversation share a concurrency key, so that only one runs at a time, even when one is replayed.
     app.task(name=name, timeout=handler.profile.timeout_ms / 1000, concurrency_per_key=1)(run_agent)
@@ -268,12 +269,13 @@ class AgentHandler:
         self.profile = profile
         self._made: tuple[Stores, AgentRunner] | None = None
 
-    async def run(self, order: AgentRunSpec, context: Context) -> AgentResult:
+    async def run(self, spec: AgentRunSpec, context: Context) -> AgentResult:
+        """Run the agent, and log the events of its run. Raises RunFailed."""
         opened = self._app.opener.opened
         assert opened is not None  # handlers run only in workers, which have an open store
         runner = self._runner(opened.stores)
-        async with run_events(opened.stores, order, TaskRunContext(context), actor=context.worker) as run:
-            run.outcome = await runner.run(order, run)
+        async with run_events(opened.stores, spec, TaskRunContext(context), actor=context.worker) as run:
+            run.outcome = await runner.run(spec, run)
             return run.outcome
 
     def _runner(self, stores: Stores) -> AgentRunner:
@@ -305,5 +307,5 @@ def runner_of(profile: Profile, stores: Stores, settings: AgentSettings) -> Agen
     """Build the runner of a profile, with the author budget of the settings."""
     budget = Budget(tokens=settings.author_tokens, cost_usd=settings.author_cost_usd, turns=settings.author_turns)
     window_ms = round(settings.author_window_s * 1000)
-    purse = None if budget == Budget() else StoredSpendingBudget(stores, budget, window_ms)
-    return AgentRunner(profile, places_of(settings), now=stores.clock.now, purse=purse)
+    spending = None if budget == Budget() else StoredSpendingBudget(stores, budget, window_ms)
+    return AgentRunner(profile, places_of(settings), now=stores.clock.now, spending=spending)

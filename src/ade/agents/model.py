@@ -89,15 +89,15 @@ def described(known: Agent, agent: Agent, keep: Collection[str] = ()) -> Agent:
     return structs.replace(known, **{name: getattr(agent, name) for name in DESCRIPTION if name not in keep})
 
 
-def granted(agent: Agent, wanted: Sequence[str], live: Collection[str]) -> list[str]:
+def granted(agent: Agent, holders: Sequence[str], live: Collection[str]) -> list[str]:
     """Return the holders that have a unit after this request.
 
     Existing holders keep theirs. The others get one in order while capacity remains. An agent that is not active, or
     that is at or over its limit, grants none.
     """
     room = max(agent.max_tasks - len(live), 0) if agent.status is AgentStatus.ACTIVE else 0
-    new = [holder for holder in dict.fromkeys(wanted) if holder not in live][:room]
-    return [holder for holder in dict.fromkeys(wanted) if holder in live or holder in new]
+    new = [holder for holder in dict.fromkeys(holders) if holder not in live][:room]
+    return [holder for holder in dict.fromkeys(holders) if holder in live or holder in new]
 
 
 def status_at(agent: Agent, steady: int) -> AgentStatus:

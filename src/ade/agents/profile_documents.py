@@ -267,11 +267,11 @@ def _profile(name: str, table: TableReader, known: Mapping[str, Profile]) -> Pro
     start = known[base]
     if base == "command" and not table.has("command"):
         raise table.wrong("command", 'is missing: say which program to run, such as ["my-agent", "--json"]')
-    given: dict[str, Any] = {**_calls(table), **_limits(table), **_marks(table)}
+    values: dict[str, Any] = {**_calls(table), **_limits(table), **_marks(table)}
     profile = replace(
         start,
         name=name,
-        **{key: value for key, value in given.items() if value is not None},
+        **{key: value for key, value in values.items() if value is not None},
         exit_codes={**start.exit_codes, **_exit_codes(table)},
         environment=_joined(start.environment, _variables(table, "environment")),
         task_environment=_joined(start.task_environment, _variables(table, "task_environment")),

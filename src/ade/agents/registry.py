@@ -41,7 +41,7 @@ async def register(
         capabilities=check_capabilities(agent_id, capabilities or ()),
         registered_at=now,
     )
-    keep = [name for name, given in (("type", kind), ("capabilities", capabilities)) if given is None]
+    keep = [name for name, value in (("type", kind), ("capabilities", capabilities)) if value is None]
     return await stores.agents.register(agent, keep=keep, event=registration(agent, at=now, actor=actor))
 
 

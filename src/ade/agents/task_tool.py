@@ -92,19 +92,19 @@ class StoredAgentRuns:
 _SHOWN = 60
 
 
-def string_arguments(given: Mapping[str, object]) -> dict[str, str]:
+def string_arguments(values: Mapping[str, object]) -> dict[str, str]:
     """Return the given string arguments. A missing value and null are equivalent."""
-    for name, value in given.items():
+    for name, value in values.items():
         if value is not None and not isinstance(value, str):
             raise _wrong(name, "a text", value)
         if isinstance(value, str) and not _is_unicode(value):
             raise InvalidArguments(f"{name} contains invalid characters: half of a surrogate pair")
-    return {name: value for name, value in given.items() if isinstance(value, str)}
+    return {name: value for name, value in values.items() if isinstance(value, str)}
 
 
-def required(tool: str, given: Mapping[str, str | None]) -> None:
+def required(tool: str, values: Mapping[str, str | None]) -> None:
     """Raise InvalidArguments if any of these is missing or blank."""
-    if missing := [name for name, value in given.items() if not (value or "").strip()]:
+    if missing := [name for name, value in values.items() if not (value or "").strip()]:
         raise InvalidArguments(
             f"{tool} tool missing required parameter{'s' * (len(missing) > 1)}: {', '.join(missing)}"
         )
@@ -131,9 +131,9 @@ def whole(name: str, value: object, least: int, most: int | None = None) -> int 
     return value
 
 
-def flags(given: Mapping[str, object]) -> None:
+def flags(values: Mapping[str, object]) -> None:
     """Raise InvalidArguments unless each value is a boolean or None."""
-    for name, value in given.items():
+    for name, value in values.items():
         if value is not None and not isinstance(value, bool):
             raise _wrong(name, "true or false", value)
 
@@ -147,8 +147,8 @@ def milliseconds(name: str, value: object, default: int) -> float:
     return value
 
 
-def _wrong(name: str, wanted: str, value: object) -> InvalidArguments:
-    return InvalidArguments(f"{name} must be {wanted}, not {repr(value)[:_SHOWN]}")
+def _wrong(name: str, expected: str, value: object) -> InvalidArguments:
+    return InvalidArguments(f"{name} must be {expected}, not {repr(value)[:_SHOWN]}")
 
 
 def _is_unicode(text: str) -> bool:
@@ -220,10 +220,10 @@ class TaskToolServices:
 class TaskTool:
     """Gives work to another agent: at once and in this process or, with `persist`, through the queue."""
 
-    def __init__(self, surroundings: TaskToolServices) -> None:
-        self._at = surroundings
-        self.output = TaskOutput(surroundings)
-        self.stop = TaskStop(surroundings)
+    def __init__(self, services: TaskToolServices) -> None:
+        self._services = services
+        self.output = TaskOutput(services)
+        self.stop = TaskStop(services)
 
     async def run(
         self,
@@ -278,11 +278,11 @@ class TaskTool:
                 return await self._enqueue(request, silent=silent)
             return await self._run_here(request, in_background=run_in_background, silent=silent, then=on_complete)
         except Exception as error:
-            return TaskResult(message=messages.foreground_error(_told(error)), status=TaskStatus.FAILED)
+            return TaskResult(message=messages.foreground_error(_error_text(error)), status=TaskStatus.FAILED)
 
     async def _chosen(self, texts: dict[str, str]) -> str:
         """Pop the agent type from the request. Raises InvalidArguments."""
-        chosen, types = texts.pop("subagent_type", ""), await self._at.types()
+        chosen, types = texts.pop("subagent_type", ""), await self._services.types()
         existing = [name for name in ("agent_id", "conversation_id") if texts.get(name)]
         fitting = sorted(name for name, ids in types.items() if ids and not ids.isdisjoint(existing))
         if existing and not chosen and fitting:
@@ -300,25 +300,25 @@ class TaskTool:
         return chosen
 
     async def _enqueue(self, request: AgentRequest, *, silent: bool) -> TaskResult:
-        told = {} if self._at.conversation is None else {"parent_conversation": self._at.conversation}
-        task_id = await self._at.enqueue(structs.replace(request, arguments={**told, **request.arguments}))
-        is_notified = bool(told) and not silent
+        notified = {} if self._services.conversation is None else {"parent_conversation": self._services.conversation}
+        task_id = await self._services.enqueue(structs.replace(request, arguments={**notified, **request.arguments}))
+        is_notified = bool(notified) and not silent
         message = messages.background_started(task_id, is_notified=is_notified)
         return TaskResult(message=message, status=TaskStatus.PENDING, task_id=task_id)
 
     async def _run_here(
         self, request: AgentRequest, *, in_background: bool, silent: bool, then: OnComplete | None
     ) -> TaskResult:
-        await self._at.allow(request)
-        inbox = self._at.conversation if in_background and not silent else None
+        await self._services.allow(request)
+        inbox = self._services.conversation if in_background and not silent else None
         known = {name: value for name, value in request.arguments.items() if name in RunAssignment.__struct_fields__}
-        task = self._at.background.start(
+        task = self._services.background.start(
             BackgroundRequest(
                 subagent_type=request.subagent_type,
                 assignment=RunAssignment(**known),  # type: ignore[arg-type] # each is named after the field it is for
                 description=request.description,
-                directory=self._at.directory,
-                author=self._at.author,
+                directory=self._services.directory,
+                author=self._services.author,
                 inbox=inbox,
                 on_complete=then,
             )
@@ -329,7 +329,7 @@ class TaskTool:
         try:
             await task.until_ended()
         except BaseException:  # the caller no longer waits for it
-            await self._at.background.stop(task.id)
+            await self._services.background.stop(task.id)
             raise
         return _ended(task)
 
@@ -337,30 +337,30 @@ class TaskTool:
 class TaskOutput:
     """Tells what a task has written, and waits for its end if asked to."""
 
-    def __init__(self, surroundings: TaskToolServices) -> None:
-        self._at = surroundings
+    def __init__(self, services: TaskToolServices) -> None:
+        self._services = services
 
     async def run(self, task_id: str, block: bool = True, timeout: int = DEFAULT_TIMEOUT_MS) -> TaskOutputResult:
         """`timeout` is in milliseconds, at most ten minutes. When it is over, the task is told of as it is."""
         try:
-            return await self._output(*_asked(task_id, block, timeout))
+            return await self._output(*_output_request(task_id, block, timeout))
         except Exception as error:
-            return TaskOutputResult(messages.foreground_error(_told(error)), TaskStatus.FAILED)
+            return TaskOutputResult(messages.foreground_error(_error_text(error)), TaskStatus.FAILED)
 
     async def _output(self, task_id: str, timeout_s: float | None) -> TaskOutputResult:
         is_blocking = timeout_s is not None
-        task = self._at.background.get(task_id)
+        task = self._services.background.get(task_id)
         if task is not None:
             if is_blocking:
                 await task.until_ended(timeout_s)
             return _output(task.status, task.output, task.error, is_blocking=is_blocking)
-        stored = await self._at.stored.wait(task_id, timeout_s or 0.0) if is_task_id(task_id) else None
+        stored = await self._services.stored.wait(task_id, timeout_s or 0.0) if is_task_id(task_id) else None
         if stored is None:
             return TaskOutputResult(messages.unknown_task(task_id), TaskStatus.FAILED)
         return _output(stored.status, stored.output, stored.error, is_blocking=is_blocking)
 
 
-def _asked(task_id: object, block: object, timeout: object) -> tuple[str, float | None]:
+def _output_request(task_id: object, block: object, timeout: object) -> tuple[str, float | None]:
     """Return the task ID and the seconds to wait for its end; None: do not wait."""
     texts = string_arguments({"task_id": task_id})
     required("TaskOutput", {"task_id": texts.get("task_id")})
@@ -372,26 +372,26 @@ def _asked(task_id: object, block: object, timeout: object) -> tuple[str, float 
 class TaskStop:
     """Ends a task that runs, or waits to."""
 
-    def __init__(self, surroundings: TaskToolServices) -> None:
-        self._at = surroundings
+    def __init__(self, services: TaskToolServices) -> None:
+        self._services = services
 
     async def run(self, task_id: str | None = None, *, shell_id: str | None = None) -> TaskStopResult:
         """`shell_id` is the old name of `task_id`. Not killed: there is no such task, or it has ended already."""
         try:
             texts = string_arguments({"task_id": task_id, "shell_id": shell_id})
-            wanted = texts.get("task_id") or texts.get("shell_id")
-            required("TaskStop", {"task_id": wanted})
-            return TaskStopResult(await self._stop(wanted or ""))
+            chosen = texts.get("task_id") or texts.get("shell_id")
+            required("TaskStop", {"task_id": chosen})
+            return TaskStopResult(await self._stop(chosen or ""))
         except Exception as error:
-            return TaskStopResult(False, messages.foreground_error(_told(error)))
+            return TaskStopResult(False, messages.foreground_error(_error_text(error)))
 
     async def _stop(self, task_id: str) -> bool:
-        if self._at.background.get(task_id) is not None:
-            return await self._at.background.stop(task_id)
-        return is_task_id(task_id) and await self._at.stored.stop(task_id)
+        if self._services.background.get(task_id) is not None:
+            return await self._services.background.stop(task_id)
+        return is_task_id(task_id) and await self._services.stored.stop(task_id)
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Word an error for the agent. Unexpected errors are also logged."""
     if isinstance(error, AdeError):
         return error.detail

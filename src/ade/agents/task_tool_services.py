@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from ade.agents.background import BackgroundTask, BackgroundTasks
 from ade.agents.handlers import budget_of, configured_profiles, runner_of
 from ade.agents.notifications import put_notification
-from ade.agents.runs.messages import RunUsage, notification, summary_of, tokens_of
+from ade.agents.runs.messages import notification, summary_of, usage_of
 from ade.agents.runs.model import AgentResult
-from ade.agents.runs.progress import run_events
+from ade.agents.runs.program import run_events
 from ade.agents.runs.runner import AgentRunner
 from ade.agents.runs.spec import AgentRunSpec, RunContext
 from ade.agents.task_tool import AgentRequest, StoredAgentRuns, TaskTool, TaskToolServices, Types
@@ -108,16 +108,16 @@ class _RunnersByType:
         self._stores = stores
         self._runners: dict[str, AgentRunner] = {}
 
-    async def __call__(self, subagent_type: str, order: AgentRunSpec, desk: RunContext) -> AgentResult:
+    async def __call__(self, subagent_type: str, spec: AgentRunSpec, context: RunContext) -> AgentResult:
         runner = self._runners.get(subagent_type) or self._made(subagent_type)
-        budget = budget_of(self._settings, None, None, order.assignment.max_turns)
+        budget = budget_of(self._settings, None, None, spec.assignment.max_turns)
         limit_s = runner.profile.timeout_ms / 1000
         try:
             async with (
                 asyncio.timeout(limit_s) as clock,
-                run_events(self._stores, order, desk, actor=order.author or _ACTOR) as run,
+                run_events(self._stores, spec, context, actor=spec.author or _ACTOR) as run,
             ):
-                run.outcome = await runner.run(replace(order, budget=budget), run)
+                run.outcome = await runner.run(replace(spec, budget=budget), run)
                 return run.outcome
         except TimeoutError:
             if not clock.expired():
@@ -138,14 +138,12 @@ class _RunnersByType:
 
 def _notification(task: BackgroundTask) -> str:
     is_completed = task.result is not None
-    tokens = task.result.tokens if task.result is not None else tokens_of(task.progress)
     took = None if task.finished_at is None else task.finished_at - task.started_at
-    calls = task.result.tool_calls if task.result is not None else task.progress.tool_call_count
     return notification(
         task.id,
         is_completed=is_completed,
         summary=summary_of(task.work.description, is_completed=is_completed),
         result=task.output if is_completed else task.error or "",
-        usage=RunUsage(total_tokens=tokens, tool_uses=calls, duration_ms=took),
+        usage=usage_of(task.result, task.progress, took),
         output_file=task.output_file,
     )

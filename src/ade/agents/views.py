@@ -19,6 +19,7 @@ from ade.tasks.service import get
 from ade.worker.views import WorkerView
 
 _PAGE = 200
+_OF_RUN = ("model", "url", "session_id", "agent_id", "conversation_id", "output_file")  # in result and progress
 
 
 class SubagentStatus(StrEnum):
@@ -83,15 +84,10 @@ def subagent_of(task: Task, *, now: int) -> Subagent:
         cost_usd=spent.cost_usd,
         turns=spent.turns,
         duration_ms=_duration(task, result, now),
-        model=known.model if known else None,
-        url=known.url if known else None,
         started_at=task.started_at,
         created_at=task.created_at,
         attempt=task.attempt,
-        session_id=known.session_id if known else None,
-        agent_id=known.agent_id if known else None,
-        conversation_id=known.conversation_id if known else None,
-        output_file=known.output_file if known else None,
+        **({name: getattr(known, name) for name in _OF_RUN} if known else {}),
         said=progress.said if progress else "",
         error=error_of(task) if status is SubagentStatus.ERROR else None,
     )

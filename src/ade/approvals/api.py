@@ -26,11 +26,10 @@ from ade.approvals.views import (
     Snoozed,
     UserStats,
     Voted,
-    gate_to_answer,
     view_approval,
     view_vote,
 )
-from ade.approvals.votes import VoteRequest, gate_for, no_such_gate
+from ade.approvals.votes import VoteRequest, gate_for, gate_to_answer, no_such_gate
 from ade.errors import AdeError, InvalidTask, NotPermitted, PayloadTooLarge, StoreError
 from ade.server.context import RequestContext, Services, account_id, acting, check_own, cut, sign_in_method, voter
 from ade.server.operation import RouteAccess, TrafficClass, operation
@@ -258,10 +257,10 @@ async def _answered(services: Services, item: BatchItem, ballot: VoteRequest) ->
     return BatchVoteResult(task_id=item.task_id, status=task.status)
 
 
-def _whole(gate: Gate, given: str) -> str:
-    """Return the gate's digest if `given` is a prefix of it; otherwise `given`, which the vote then rejects."""
-    text = given.strip().lower()
-    return gate.digest if text and gate.digest.startswith(text) else given
+def _whole(gate: Gate, value: str) -> str:
+    """Return the gate's digest if `value` is a prefix of it; otherwise `value`, which the vote then rejects."""
+    text = value.strip().lower()
+    return gate.digest if text and gate.digest.startswith(text) else value
 
 
 @operation("POST /approvals/{task_id}/delegate", permission=Permission.VOTE, traffic=TrafficClass.VOTE)
@@ -311,14 +310,7 @@ async def gate_to_vote(services: Services, task_id: str, approval: str | None) -
     UnknownApproval, and NoGate."""
     check_id(task_id)
     task = await get(services.stores, task_id)
-    if approval is None:
-        gate = gate_to_answer(task)
-    else:
-        named, _, number = approval.rpartition(".")
-        gate = gate_to_answer(task, number) if named == task_id and number else None
-    if gate is None:
-        raise no_such_gate(task, approval)
-    return task, gate
+    return task, gate_to_answer(task, approval)
 
 
 @operation("POST /approvals/{task_id}/comment", permission=(Permission.ENQUEUE, Permission.VOTE))
@@ -398,8 +390,8 @@ async def create_delegation(services: Services, request: RequestContext, body: N
     return await delegations.create(services.stores, new, actor=account)
 
 
-def _at(given: float | datetime, since: int) -> int:
-    return round(given.timestamp() * 1000) if isinstance(given, datetime) else since + round(given * 1000)
+def _at(value: float | datetime, since: int) -> int:
+    return round(value.timestamp() * 1000) if isinstance(value, datetime) else since + round(value * 1000)
 
 
 @operation("GET /delegations/{delegation_id}", permission=Permission.READ)

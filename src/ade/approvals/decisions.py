@@ -38,9 +38,10 @@ NO_ANSWER, GREW_OLD, TOO_LATE = "no one answered in time", "the approval was not
 def submit(task: Task, *, has_preview: bool, preview_id: str | None, now: int, actor: str | None = None) -> Change:
     """Freeze a draft. Earlier votes on it no longer count."""
     gate = review_of(task).gate
-    is_asked_back = gate is not None and gate.state is GateState.CHANGES_REQUESTED  # kept until compared with the edit
+    # A gate where changes were requested stays open, because the edit is compared with it.
+    stays_open = gate is not None and gate.state is GateState.CHANGES_REQUESTED
     review = structs.replace(
-        review_of(task) if is_asked_back else closed_review(review_of(task), GateState.SUPERSEDED, now),
+        review_of(task) if stays_open else closed_review(review_of(task), GateState.SUPERSEDED, now),
         has_preview=has_preview,
         preview_id=preview_id,
         errors=(),
@@ -64,11 +65,11 @@ def assess(
 
     If a reviewer requested changes and the task is unchanged, it goes back to its author again.
     """
-    seen = structs.replace(task, preview=preview)
-    if (asked := _unchanged_since(seen)) is not None:  # as before, the requester can vote again, an admin can dismiss
-        who = ", ".join(_asking(asked))
+    previewed = structs.replace(task, preview=preview)
+    if (refused := _unchanged_since(previewed)) is not None:  # the requester can vote again, or an admin dismiss it
+        who = ", ".join(_asking(refused))
         return send_back(task, (f"{who} asked for changes, and nothing relevant has changed; edit it first",), now=now)
-    gate, events = open_gate(seen, demand, people, now=now)
+    gate, events = open_gate(previewed, demand, people, now=now)
     before = closed_review(review_of(task), GateState.SUPERSEDED, now)
     review = structs.replace(before.with_gate(gate), editors=(), errors=())
     fields: dict[str, object] = {
@@ -360,8 +361,8 @@ def has_changed(before: Raw | None, now: Raw) -> bool:
     """Whether a new preview saw other resource versions than the approved one, or reports errors."""
     if before is None:
         return True
-    seen = read_preview(now)
-    return bool(seen.errors) or read_preview(before).versions != seen.versions
+    current = read_preview(now)
+    return bool(current.errors) or read_preview(before).versions != current.versions
 
 
 def wants_versions(preview: Raw | None) -> bool:

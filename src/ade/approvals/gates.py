@@ -75,24 +75,24 @@ def evaluate(gate: Gate, directory: Directory, delegations: Sequence[Delegation]
     """Evaluate the votes at a gate. Pure: the same votes, accounts, and time always give the same result."""
     if gate.state not in UNDECIDED:
         return GateStanding(state=gate.state)
-    room = _Eligibility(gate, directory, delegations)
-    newest = room.counted(gate.votes)
+    eligibility = _Eligibility(gate, directory, delegations)
+    newest = eligibility.counted(gate.votes)
     rejecting = [who for who, vote in newest.items() if vote.decision is Decision.REJECT]
     asking = [who for who, vote in newest.items() if vote.decision is Decision.REQUEST_CHANGES]
-    filled, able = room.filled(newest), room.able(now)
-    state = _state(gate, room, newest, rejecting, asking, filled, able, now)
+    filled, able = eligibility.filled(newest), eligibility.able(now)
+    state = _state(gate, eligibility, newest, rejecting, asking, filled, able, now)
     return GateStanding(
         state=state,
         approved_by=tuple(sorted(set(filled.values()))),
         rejected_by=tuple(sorted(rejecting)),
         missing=_missing(gate.policy.rules, filled),
-        may_vote=tuple(sorted(account for account, who in room.accounts(able) if who not in newest)),
+        may_vote=tuple(sorted(account for account, who in eligibility.accounts(able) if who not in newest)),
     )
 
 
 def _state(
     gate: Gate,
-    room: "_Eligibility",
+    eligibility: "_Eligibility",
     newest: Mapping[str, Vote],
     rejecting: Sequence[str],
     asking: Sequence[str],
@@ -102,7 +102,7 @@ def _state(
 ) -> GateState:
     """Rejections take precedence over approvals, late votes do not count, and a gate that cannot be met never
     passes."""
-    vetoed = any(room.has_veto(newest[who]) for who in rejecting)
+    vetoed = any(eligibility.has_veto(newest[who]) for who in rejecting)
     if vetoed or len(rejecting) >= gate.policy.deny_threshold:
         return GateState.REJECTED
     if asking:
@@ -123,8 +123,8 @@ def still_stands(gate: Gate, directory: Directory, now: int) -> bool:
         return False
     if now >= gate.decided_at + gate.policy.valid_for_ms:
         return False
-    room = _Eligibility(gate, directory, (), keeps_roles=gate.policy.recheck is not Recheck.ROLES)
-    return len(room.filled(room.counted(gate.votes))) == sum(rule.needed for rule in gate.policy.rules)
+    eligibility = _Eligibility(gate, directory, (), keeps_roles=gate.policy.recheck is not Recheck.ROLES)
+    return len(eligibility.filled(eligibility.counted(gate.votes))) == sum(rule.needed for rule in gate.policy.rules)
 
 
 def admitting_chain(
@@ -137,11 +137,11 @@ def admitting_chain(
 ) -> Chain | None:
     """Return the delegation chain under which a vote would count: empty for the voter's own slot, which is preferred;
     None if it would not count."""
-    voter, room = directory.get(voter_id), _Eligibility(gate, directory, delegations)
+    voter, eligibility = directory.get(voter_id), _Eligibility(gate, directory, delegations)
     if voter is None:
         return None
-    for chain in room.chains(voter, now):
-        if on_behalf_of in (None, chain[0]) and room.admitting(voter, chain, now):
+    for chain in eligibility.chains(voter, now):
+        if on_behalf_of in (None, chain[0]) and eligibility.admitting(voter, chain, now):
             return chain if len(chain) > 1 else ()
     return None
 
@@ -149,8 +149,8 @@ def admitting_chain(
 def seats(gate: Gate, directory: Directory) -> tuple[tuple[str, ...], ...]:
     """Return for each rule the people whose approvals fill its slots. At a decided gate, voters keep the roles they had
     when they voted."""
-    room = _Eligibility(gate, directory, (), keeps_roles=gate.state not in UNDECIDED)
-    filled = room.filled(room.counted(gate.votes))
+    eligibility = _Eligibility(gate, directory, (), keeps_roles=gate.state not in UNDECIDED)
+    filled = eligibility.filled(eligibility.counted(gate.votes))
     return tuple(
         tuple(filled[slot] for slot in sorted(filled) if slot[0] == number) for number in range(len(gate.policy.rules))
     )
@@ -158,9 +158,9 @@ def seats(gate: Gate, directory: Directory) -> tuple[tuple[str, ...], ...]:
 
 def uncounted(gate: Gate, directory: Directory) -> dict[int, str]:
     """Return why votes do not count, by their `seq`; votes that count are left out."""
-    room = _Eligibility(gate, directory, (), keeps_roles=gate.state not in UNDECIDED)
-    newest = {vote.seq for vote in room.counted(gate.votes).values()}
-    reasons = {vote.seq: room.why_not(vote) for vote in gate.votes if vote.seq not in newest}
+    eligibility = _Eligibility(gate, directory, (), keeps_roles=gate.state not in UNDECIDED)
+    newest = {vote.seq for vote in eligibility.counted(gate.votes).values()}
+    reasons = {vote.seq: eligibility.why_not(vote) for vote in gate.votes if vote.seq not in newest}
     return {seq: reason or "the same person voted again later" for seq, reason in reasons.items()}
 
 

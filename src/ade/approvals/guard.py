@@ -87,7 +87,7 @@ class GuardCase:
     ) -> None:
         self.name = name
         self.tool = tool
-        self.given = {} if arguments is None else arguments
+        self.raw_arguments = {} if arguments is None else arguments
         self.resources = tuple(resources)
         self.tags = frozenset(tags)
         self.score = score
@@ -95,10 +95,11 @@ class GuardCase:
     @cached_property
     def arguments(self) -> object:
         """The decoded arguments. Raises msgspec.DecodeError."""
-        return msgspec.json.decode(self.given) if isinstance(self.given, Raw) else self.given
+        return msgspec.json.decode(self.raw_arguments) if isinstance(self.raw_arguments, Raw) else self.raw_arguments
 
     @cached_property
     def readings(self) -> list[str]:
+        """All texts in the arguments, in every form in which a program might read them."""
         return list(_readings(self.arguments))
 
     @cached_property
@@ -116,7 +117,7 @@ def holds(rule: GuardRule, case: GuardCase) -> bool:
         and (not rule.tags or not rule.tags.isdisjoint(case.tags))
         and (rule.from_score is None or _reaches(rule, case.score))
         and (not rule.resources or _fit(rule, case.resources, lambda one: matches_any(rule.resources, one)))
-        and all(_argument_fits(rule, case, path, wanted) for path, wanted in rule.when)
+        and all(_argument_fits(rule, case, path, expected) for path, expected in rule.when)
         and (not rule.paths or _paths_fit(rule, case))
     )
 
@@ -137,9 +138,9 @@ def _fit(rule: GuardRule, found: Sequence[T], fits: Callable[[T], bool]) -> bool
     return any(fits(one) for one in found)
 
 
-def _argument_fits(rule: GuardRule, case: GuardCase, path: str, wanted: tuple[Scalar, ...]) -> bool:
-    patterns = [text_pattern(one) for one in wanted if isinstance(one, str)]
-    exact = [one for one in wanted if not isinstance(one, str)]
+def _argument_fits(rule: GuardRule, case: GuardCase, path: str, expected: tuple[Scalar, ...]) -> bool:
+    patterns = [text_pattern(one) for one in expected if isinstance(one, str)]
+    exact = [one for one in expected if not isinstance(one, str)]
 
     def reads_so(reading: str) -> bool:
         return any(pattern.matches(reading) for pattern in patterns)
@@ -153,9 +154,9 @@ def _argument_fits(rule: GuardRule, case: GuardCase, path: str, wanted: tuple[Sc
     return bool(fitting) and (all(fitting) if _is_lenient(rule) else any(fitting))
 
 
-def _is_same(value: object, wanted: Scalar) -> bool:
+def _is_same(value: object, expected: Scalar) -> bool:
     """Compare values; unlike in Python, True is not 1."""
-    return isinstance(value, bool) is isinstance(wanted, bool) and value == wanted
+    return isinstance(value, bool) is isinstance(expected, bool) and value == expected
 
 
 def _at(value: object, path: str) -> Iterator[object]:

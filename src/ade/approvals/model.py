@@ -191,6 +191,7 @@ class PolicyRule(Struct, frozen=True, kw_only=True):
     name: str = ""
 
     def admits(self, account: Account) -> bool:
+        """Whether this account is among the users or has one of the roles."""
         return account.id in self.users or not self.roles.isdisjoint(account.roles)
 
 

@@ -51,17 +51,17 @@ async def apply(stores: Stores, rulebook: Rulebook, *, actor: str | None, seen: 
 
     A rulebook equal to the newest one creates no new version. Raises StaleWrite if another one was applied since.
     """
-    kept = await NEWEST.get(stores, CURRENT)
-    newest = 0 if kept is None else kept.record.version
+    stored = await NEWEST.get(stores, CURRENT)
+    newest = 0 if stored is None else stored.record.version
     if seen is not None and seen != newest:
         raise StaleWrite(f"the rulebook is at version {newest} now, not {seen}; look at it and apply yours again")
     rules, digest = digested(rulebook)
-    if kept is not None and kept.record.digest == digest:
+    if stored is not None and stored.record.digest == digest:
         return structs.replace(rulebook, version=newest)
     edition = RulebookVersion(version=newest + 1, rules=rules, digest=digest, at=stores.clock.now(), by=actor)
     await stores.documents.write(
         [
-            NEWEST.put(CURRENT, edition, seen=0 if kept is None else kept.version),
+            NEWEST.put(CURRENT, edition, seen=0 if stored is None else stored.version),
             EDITIONS.put(str(edition.version), edition, seen=0),
         ],
         _events(edition, rulebook),
@@ -70,8 +70,8 @@ async def apply(stores: Stores, rulebook: Rulebook, *, actor: str | None, seen: 
 
 
 def _events(edition: RulebookVersion, rulebook: Rulebook) -> list[Event]:
-    told: dict[str, object] = {"version": edition.version, "digest": edition.digest}
-    events = [Event(type=RULEBOOK_CHANGED, at=edition.at, actor=edition.by, payload=told)]
+    changed: dict[str, object] = {"version": edition.version, "digest": edition.digest}
+    events = [Event(type=RULEBOOK_CHANGED, at=edition.at, actor=edition.by, payload=changed)]
     unseparated = [entry.policy.id for entry in rulebook.policies if entry.policy.authors_may_vote]
     if unseparated:
         payload: dict[str, object] = {"version": edition.version, "policies": unseparated}
@@ -86,31 +86,31 @@ async def load(stores: Stores) -> Rulebook:
 
 async def newest(stores: Stores) -> RulebookVersion:
     """Return the version in force, as it was applied."""
-    kept = await NEWEST.get(stores, CURRENT)
-    return RulebookVersion() if kept is None else kept.record
+    stored = await NEWEST.get(stores, CURRENT)
+    return RulebookVersion() if stored is None else stored.record
 
 
 async def edition(stores: Stores, version: int) -> RulebookVersion:
     """Return one version. Raises UnknownRulebook."""
-    kept = await EDITIONS.get(stores, str(version))
-    if kept is None:
+    stored = await EDITIONS.get(stores, str(version))
+    if stored is None:
         raise UnknownRulebook(f"the rulebook never had a version {version}", advice=UnknownRulebook.usual_advice)
-    return kept.record
+    return stored.record
 
 
 async def history(stores: Stores) -> list[RulebookVersion]:
     """List every version, newest first."""
-    editions = [kept.record for kept in (await EDITIONS.all(stores)).values()]
+    editions = [stored.record for stored in (await EDITIONS.all(stores)).values()]
     return sorted(editions, key=lambda edition: edition.version, reverse=True)
 
 
 async def _newer(stores: Stores, known: Rulebook | None) -> Rulebook:
-    kept: StoredRecord[RulebookVersion] | None = await NEWEST.get(stores, CURRENT)
-    if kept is None:
+    stored: StoredRecord[RulebookVersion] | None = await NEWEST.get(stores, CURRENT)
+    if stored is None:
         return Rulebook()
-    if known is not None and known.version == kept.record.version:
+    if known is not None and known.version == stored.record.version:
         return known
-    return read_rulebook(kept.record.rules, version=kept.record.version)
+    return read_rulebook(stored.record.rules, version=stored.record.version)
 
 
 class RulebookCache(CachedDocument[Rulebook]):
@@ -212,9 +212,9 @@ def _is_for_people(task: Task) -> bool:
     """Whether it can no longer pass automatically: reviewers were asked about this generation, an approval was revoked,
     or it was stale so often that it would be previewed without end."""
     gates = [gate for gate in task.review.gates if gate.generation == task.generation] if task.review else []
-    asked = [gate for gate in gates if not gate.is_automatic and gate.state is not GateState.SUPERSEDED]
-    taken_back = any(gate.state is GateState.REVOKED for gate in gates)
-    return bool(asked) or taken_back or sum(gate.state is GateState.STALE for gate in gates) >= _MOST_STALE
+    by_people = [gate for gate in gates if not gate.is_automatic and gate.state is not GateState.SUPERSEDED]
+    was_revoked = any(gate.state is GateState.REVOKED for gate in gates)
+    return bool(by_people) or was_revoked or sum(gate.state is GateState.STALE for gate in gates) >= _MOST_STALE
 
 
 def _passes_by_itself(chosen: SelectedPolicy, risk: Risk, runtime: RuntimeSettings) -> bool:

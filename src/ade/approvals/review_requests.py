@@ -47,8 +47,8 @@ def conflicts_of(task: Task, directory: Directory) -> frozenset[str]:
     """Return accounts with an author conflict: author, editors since the last gate, and owners of programs among
     them."""
     gate = review_of(task).gate
-    hands = {task.author_id or "", *review_of(task).editors, *(gate.conflicts if gate is not None else ())}
-    found = _with_owners((_account_of(each) for each in hands if each), directory)
+    involved = {task.author_id or "", *review_of(task).editors, *(gate.conflicts if gate is not None else ())}
+    found = _with_owners((_account_of(each) for each in involved if each), directory)
     return frozenset(found | {directory.who(each) for each in found})  # the persons too, for audits of the log alone
 
 

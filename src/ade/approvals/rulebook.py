@@ -132,8 +132,8 @@ def _why(entry: PolicyEntry, subject: Subject, risk: Risk, named: Sequence[str])
     return f"policy {entry.policy.id}: {', '.join(reasons)}" if reasons and all(reasons) else None
 
 
-def _shared(what: str, wanted: frozenset[str], found: frozenset[str]) -> str:
-    both = sorted(wanted & found)
+def _shared(what: str, conditions: frozenset[str], found: frozenset[str]) -> str:
+    both = sorted(conditions & found)
     return f"it has the {what} {both[0]}" if both else ""
 
 
@@ -151,8 +151,8 @@ def _at_level(entry: PolicyEntry, level: RiskLevel) -> Policy:
 
 def _in_time(policy: Policy, entry: PolicyEntry, timeouts: Timeouts) -> Policy:
     """Set the expiry of the rulebook or the default, limited to the maximum, and drop later escalation steps."""
-    wanted_ms = policy.expires_after_ms if "expires_after" in entry.said else timeouts.usual_ms
-    expires_after_ms = min(wanted_ms, timeouts.longest_ms)
+    chosen_ms = policy.expires_after_ms if "expires_after" in entry.said else timeouts.usual_ms
+    expires_after_ms = min(chosen_ms, timeouts.longest_ms)
     if expires_after_ms == policy.expires_after_ms:
         return policy
     steps = tuple(step for step in policy.steps if step.after_ms < expires_after_ms)

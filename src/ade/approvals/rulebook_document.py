@@ -43,6 +43,7 @@ class TableReader:
         return self.value(key) is not None
 
     def value(self, key: str) -> object:
+        """Return any value, or None; the key counts as read."""
         self._known.append(key)
         return self._data.get(key)
 
@@ -232,10 +233,10 @@ def _guard_rule(table: TableReader) -> GuardRule:
 
 def _when(table: TableReader) -> tuple[tuple[str, tuple[Scalar, ...]], ...]:
     found: dict[str, tuple[Scalar, ...]] = {}
-    for path, wanted in _conditions(table.table("when")):
+    for path, values in _conditions(table.table("when")):
         if path in found:
             raise table.wrong("when", f"names the argument {path!r} twice; give a list of what it may be")
-        found[path] = wanted
+        found[path] = values
     return tuple(sorted(found.items()))
 
 
@@ -354,7 +355,7 @@ def _guard_rule_document(rule: GuardRule) -> dict[str, Any]:
     return _given(
         name=rule.name,
         tool=rule.tool,
-        when={path: wanted[0] if len(wanted) == 1 else list(wanted) for path, wanted in rule.when},
+        when={path: values[0] if len(values) == 1 else list(values) for path, values in rule.when},
         paths=list(rule.paths),
         resources=list(rule.resources),
         tags=_words(rule.tags),

@@ -85,9 +85,10 @@ async def check_tool_call(stores: Stores, task: Task, tool: str, about: Raw, jud
 def _have_agreed(
     stores: Stores, task: Task, step: str, about: object, policies: Sequence[str], situation: ApprovalInputs
 ) -> bool:
-    gate, now = step_gate(task, step, about), stores.clock.now()
-    is_enough = gate is not None and set(policies) <= {*gate.policies}  # the guard might demand more by now
-    return gate is not None and is_enough and may_go_on(task, gate, situation.people.directory, now=now)
+    gate = step_gate(task, step, about)
+    if gate is None or not set(policies) <= {*gate.policies}:  # the guard might demand more by now
+        return False
+    return may_go_on(task, gate, situation.people.directory, now=stores.clock.now())
 
 
 async def _ruled_on_tool(

@@ -151,15 +151,15 @@ async def delegate_approval(
     if actor not in standing.may_vote:
         raise NotEligible(f"{actor} is not a reviewer here, or has already answered, and so has nothing to delegate")
     delegate = (await get_user(stores, to)).id
-    wanted = Delegation(
+    new = Delegation(
         id="", delegator=actor, delegate=delegate, starts_at=now, ends_at=gate.expires_at, task_id=gate.task_id
     )
-    _check_of_use(gate, people, wanted, now)
-    return await create(stores, wanted, actor=actor)
+    _check_of_use(gate, people, new, now)
+    return await create(stores, new, actor=actor)
 
 
-def _check_of_use(gate: Gate, people: ReviewerDirectory, wanted: Delegation, now: int) -> None:
-    delegator, delegate, directory = wanted.delegator, wanted.delegate, people.directory
+def _check_of_use(gate: Gate, people: ReviewerDirectory, new: Delegation, now: int) -> None:
+    delegator, delegate, directory = new.delegator, new.delegate, people.directory
     if is_conflicted(gate, delegate, people):
         raise ConflictOfInterest(
             f"{delegate} is involved in this task, or owns the service account that is, and cannot answer; choose"
@@ -170,7 +170,7 @@ def _check_of_use(gate: Gate, people: ReviewerDirectory, wanted: Delegation, now
     account = directory.get(delegate)
     if account is None or not (account.is_active and account.is_human and account.is_approver):
         return  # `create` raises the specific error
-    then = structs.replace(people, delegations=(*people.delegations, wanted))
+    then = structs.replace(people, delegations=(*people.delegations, new))
     if delegate not in then.standing(gate, now).may_vote:
         raise NotEligible(
             f"{delegate} could not answer here for {delegator}: it has answered already, or has not the role that is"
@@ -197,8 +197,8 @@ async def amend(stores: Stores, payloads: Payloads, task_id: str, ballot: VoteRe
     gate = gate_for(task)
     if digest_at(structs.replace(task, **fields), gate) == digest_at(task, gate):
         raise InvalidTask("nothing that needs approval would change; name what to change")
-    asked = structs.replace(ballot, decision=Decision.REQUEST_CHANGES, reason=ballot.reason or "amended")
-    await vote(stores, task_id, asked)
+    request = structs.replace(ballot, decision=Decision.REQUEST_CHANGES, reason=ballot.reason or "amended")
+    await vote(stores, task_id, request)
     await edit(stores, payloads, task_id, actor=ballot.voter, check=any_version, **fields)
     return await submit(stores, payloads, task_id, actor=ballot.voter)
 
@@ -210,8 +210,8 @@ async def snooze(stores: Stores, task_id: str, account: str, until: int) -> None
         raise InvalidTask("an approval can be snoozed for at most seven days")
     gate = gate_for(await get(stores, task_id))
     body = Raw(f'{{"until":{until}}}'.encode())
-    put_off = DocumentWrite(kind=SNOOZE, id=_place(account, gate.id), body=body, seen=None, expires_at=until)
-    await stores.documents.write([put_off])
+    write = DocumentWrite(kind=SNOOZE, id=_place(account, gate.id), body=body, seen=None, expires_at=until)
+    await stores.documents.write([write])
 
 
 async def snoozed(stores: Stores, account: str) -> frozenset[str]:

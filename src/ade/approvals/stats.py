@@ -114,8 +114,10 @@ async def approval_stats(stores: Stores, window_ms: int = USUAL_WINDOW_MS) -> Ap
 
 async def _gates(stores: Stores, events: Iterable[Event], since: int) -> list[Gate]:
     """Return all ended gates of the tasks in these events."""
-    spoken = dict.fromkeys(event.task_id for event in events if event.task_id and event.at >= since and _is_told(event))
-    ids, found = list(spoken), list[Gate]()
+    affected = dict.fromkeys(
+        event.task_id for event in events if event.task_id and event.at >= since and _is_about_approval(event)
+    )
+    ids, found = list(affected), list[Gate]()
     for start in range(0, len(ids), _PAGE):
         for task in await stores.tasks.get(ids[start : start + _PAGE]):
             gates = () if task is None else review_of(task).gates
@@ -123,7 +125,7 @@ async def _gates(stores: Stores, events: Iterable[Event], since: int) -> list[Ga
     return found
 
 
-def _is_told(event: Event) -> bool:
+def _is_about_approval(event: Event) -> bool:
     return "approval" in event.payload or event.type in ("task.cancelled", "task.edited")
 
 

@@ -49,10 +49,10 @@ async def apply_guard(rulebook: GuardRuleSource, case: GuardCase, occasion: Guar
 
 
 def _size(case: GuardCase) -> int:
-    if isinstance(case.given, Raw):
-        return len(case.given)
+    if isinstance(case.raw_arguments, Raw):
+        return len(case.raw_arguments)
     try:
-        return len(msgspec.json.encode(case.given))
+        return len(msgspec.json.encode(case.raw_arguments))
     except (TypeError, ValueError):  # not JSON, which the guard itself denies
         return 0
 
@@ -131,11 +131,11 @@ async def _admitted(stores: Stores, payloads: Payloads, task: Task, situation: A
         return _to_be_assessed(task, structs.replace(review, preview_id=fresh_id(now)))
     if GuardRulesVerdict.DEMAND not in (ruling.verdict, later.verdict) and not review.policies:
         return task
-    asked = structs.replace(task, review=review)
-    demand = await demanded(stores, asked, situation, reason=review.reason)
+    held = structs.replace(task, review=review)
+    demand = await demanded(stores, held, situation, reason=review.reason)
     if demand.is_automatic and (review.start is StartMode.BY_HAND or review.not_before is not None):
         return _to_be_assessed(task, review)  # not queued yet, although no reviewer is asked
-    return born_held(asked, demand, situation.people, now=now)
+    return born_held(held, demand, situation.people, now=now)
 
 
 def _to_be_assessed(task: Task, review: Review) -> Task:
@@ -243,8 +243,8 @@ async def assess(
             _check_size(preview)
             if errors := read_preview(preview).errors:
                 return await send_back(stores, task_id, preview_id, *errors)
-        seen = structs.replace(task, preview=preview)
-        rulings = [await ruled(stores, payloads, seen, situation, occasion) for occasion in _BEFORE_IT_RUNS]
+        previewed_task = structs.replace(task, preview=preview)
+        rulings = [await ruled(stores, payloads, previewed_task, situation, occasion) for occasion in _BEFORE_IT_RUNS]
         for ruling in rulings:
             if ruling.verdict is GuardRulesVerdict.DENY:
                 await log_denied(stores, task, ruling, GuardOccasion.RUN)

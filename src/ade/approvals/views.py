@@ -342,16 +342,6 @@ def is_used(task: Task, gate: Gate) -> bool:
     return gate.state is GateState.APPROVED and (has_waited(task, gate) or task.attempt > gate.after_attempt)
 
 
-def gate_to_answer(task: Task, number: str = "") -> Gate | None:
-    """Return the gate with this number; by default the newest undecided one, or else the newest. None if there is
-    none."""
-    gates = review_of(task).gates
-    if number:
-        return next((gate for gate in gates if gate.id == f"{task.id}.{number}"), None)
-    undecided = [gate for gate in gates if gate.is_undecided]
-    return undecided[-1] if undecided else review_of(task).gate
-
-
 def _rules(gate: Gate, people: ReviewerDirectory) -> list[RuleView]:
     filled = seats(gate, people.directory)
     return [

@@ -56,6 +56,13 @@ def gate_for(task: Task, gate_id: str | None = None) -> Gate:
     raise no_such_gate(task, gate_id)
 
 
+def gate_to_answer(task: Task, gate_id: str | None = None) -> Gate:
+    """Return the gate with this ID; by default the newest undecided one, or else the newest. Raises NoGate and
+    UnknownApproval."""
+    undecided = [gate for gate in review_of(task).gates if gate.is_undecided]
+    return undecided[-1] if undecided and gate_id is None else gate_for(task, gate_id)
+
+
 def no_such_gate(task: Task, gate_id: str | None = None) -> AdeError:
     """Return the error for a missing gate. A submitted task might still get its gate."""
     if gate_id is not None:
@@ -250,12 +257,12 @@ def approved(
 def gate_events(task: Task, gate: Gate) -> tuple[Event, ...]:
     """Return the events of a task that is stored together with its gate."""
     now = task.created_at
-    asked = requested(gate, now=now)
+    opened = requested(gate, now=now)
     if gate.state is GateState.APPROVED:
-        return asked, gate_event(gate, QUEUED, now=now, actor=SYSTEM)
+        return opened, gate_event(gate, QUEUED, now=now, actor=SYSTEM)
     steps = tuple(escalated(gate, number, now=now) for number in gate.fired)
     return (
-        asked,
+        opened,
         *steps,
         *((gate_event(gate, APPROVAL_BLOCKED, now=now),) if gate.state is GateState.BLOCKED else ()),
     )

@@ -9,8 +9,9 @@ from msgspec import Raw
 from ade import Task
 from ade.agents.conversations import rules as conversations_rules
 from ade.agents.conversations.agent_consumer import AgentConsumer, ids_of, prompt_of
-from ade.agents.conversations.batch_lease import MARK, in_flight_count, in_flight_turn_in
+from ade.agents.conversations.batch_lease import in_flight_count, in_flight_turn_in
 from ade.agents.conversations.consumer_loop import IDLE, SETTLED, TAKEN
+from ade.agents.conversations.inbox import TURN
 from ade.agents.conversations.model import ItemBatch, ItemKind, ItemSource, StoredItem
 from ade.errors import InvalidTask, QueueFull, StoreUnavailable
 from ade.tasks.service import cancel
@@ -26,17 +27,17 @@ async def test_every_batch_is_a_turn_in_the_session_of_the_last_one(
     await works.say(TALK, "write it", "in Python")
     await works.say(TALK, "now test it", alone=True)
 
-    async with shop.worker(), works.house(turns(shop, usual={"model": "large"}, author_id="anna")):
+    async with shop.worker(), works.house(turns(shop)):
         await works.until_empty(TALK)
 
     assert coder.calls == [
-        {"prompt": "write it\nin Python", "model": "large"},
-        {"prompt": "now test it", "model": "large", "session_id": "session-1", "agent_id": "agent-1"},
+        {"prompt": "write it\nin Python"},
+        {"prompt": "now test it", "session_id": "session-1", "agent_id": "agent-1"},
     ]
     tasks = await tasks_of(shop)
     assert [task.idempotency_key for task in tasks] == [f"turn:talk:{task.id}" for task in tasks]
     assert {task.concurrency_key for task in tasks} == {"conversation:talk"}
-    assert [(task.author_id, task.description) for task in tasks] == [("anna", "write it"), ("anna", "now test it")]
+    assert [task.description for task in tasks] == ["write it", "now test it"]
     assert (await works.inbox(TALK)).memory == {"session_id": "session-1", "agent_id": "agent-1"}
     assert await works.confirmed(TALK) == ["q-1", "q-2", "q-3"]
 
@@ -166,7 +167,7 @@ async def test_a_turn_that_somebody_cancels_is_over(works: Waterworks, shop: Wor
 
     [cleared] = await works.events("inbox.cleared")
     assert cleared.payload["reason"] == "cancelled"
-    assert MARK not in (await works.inbox(TALK)).memory
+    assert TURN not in (await works.inbox(TALK)).memory
 
 
 async def test_a_turn_that_may_never_be_enqueued_does_not_block_the_next(
@@ -245,10 +246,10 @@ def test_items_that_name_an_agent_or_a_conversation_are_for_these() -> None:
 def test_a_mark_that_somebody_else_has_written_is_none() -> None:
     items = batch_of({"content": "1"}, {"content": "2"}, {"content": "3"}).items
     turn = {"first": 1, "last": 2, "task": "t"}
-    assert in_flight_count(Inbox(id="x", items=items, memory={MARK: turn})) == 2
-    assert in_flight_count(Inbox(id="x", items=items[2:], memory={MARK: turn})) == 0
+    assert in_flight_count(Inbox(id="x", items=items, memory={TURN: turn})) == 2
+    assert in_flight_count(Inbox(id="x", items=items[2:], memory={TURN: turn})) == 0
     for strange in (None, 3, "x", {"last": 2}, {"first": "a", "last": "b", "task": "t"}):
-        assert in_flight_count(Inbox(id="x", items=items, memory={MARK: strange})) == 0
+        assert in_flight_count(Inbox(id="x", items=items, memory={TURN: strange})) == 0
 
 
 async def test_waiting_for_a_turn_outlives_a_store_that_is_away(

@@ -1,11 +1,13 @@
 """What agents get to read is of one shape, whatever the texts in it are, and never longer than they can take."""
 
 import html
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ade.agents.runs import messages
+from ade.agents.runs.files import Transcript
 from ade.agents.runs.messages import MAX_OUTPUT_TEXT, RunUsage, notification
 
 texts = st.text(max_size=200)
@@ -91,10 +93,15 @@ def test_a_header_is_one_line_and_leaves_out_what_is_empty(kind: str, agent_id: 
     assert messages.header("coder", None, "conv-1") == "subagent_type=coder conversation_id=conv-1"
 
 
-def test_transcripts_begin_and_end_in_a_fixed_form() -> None:
-    assert messages.transcript_start("Fix\nit", "coder") == "[Task started: Fix it]\n[subagent_type: coder]\n\n"
-    assert messages.transcript_success("subagent_type=coder", "ok") == "subagent_type=coder\n\nok\n\n[Task completed]\n"
-    assert messages.transcript_failure("no luck") == "[error] no luck\n\n[Task failed]\n"
+def test_transcripts_begin_and_end_in_a_fixed_form(tmp_path: Path) -> None:
+    good, bad = Transcript(tmp_path / "good.log"), Transcript(tmp_path / "bad.log")
+    good.start("Fix\nit", "coder")
+    good.succeed("subagent_type=coder", "ok")
+    bad.fail("no luck")
+
+    begin = "[Task started: Fix it]\n[subagent_type: coder]\n\n"
+    assert good.path.read_text() == f"{begin}subagent_type=coder\n\nok\n\n[Task completed]\n"
+    assert bad.path.read_text() == "[error] no luck\n\n[Task failed]\n"
 
 
 def test_answers_of_the_task_tool() -> None:

@@ -101,9 +101,9 @@ async def register(
     if capabilities and no_capabilities:
         raise click.UsageError("Give either --capability or --no-capabilities.")
     words = [word.strip() for each in capabilities for word in each.split(",") if word.strip()]
-    wanted = words if words or no_capabilities else None
+    chosen = words if words or no_capabilities else None
     async with session.api(must_exist=False) as api:
-        _print_agent(session, await api.register_agent(agent_id, max_tasks=max_tasks, type=kind, capabilities=wanted))
+        _print_agent(session, await api.register_agent(agent_id, max_tasks=max_tasks, type=kind, capabilities=chosen))
 
 
 @agents.command("drain")
@@ -188,49 +188,49 @@ async def subagents(
         session.out.note("No agent matches. `ade run --agent TYPE PROMPT` starts one.")
 
 
-def _subagent_row(seen: Subagent, now: int) -> Row:
+def _subagent_row(run: Subagent, now: int) -> Row:
     return (
-        seen.id,
-        seen.type,
-        Cell(str(seen.status), _STYLES_SUBAGENTS[seen.status]),
-        str(seen.tool_calls),
-        "" if seen.tokens is None else f"{seen.tokens:,}",
-        "" if seen.duration_ms is None else short_span(seen.duration_ms),
-        "" if seen.started_at is None else distance(seen.started_at, now=now),
-        seen.model or "",
-        seen.description.partition("\n")[0],
+        run.id,
+        run.type,
+        Cell(str(run.status), _STYLES_SUBAGENTS[run.status]),
+        str(run.tool_calls),
+        "" if run.tokens is None else f"{run.tokens:,}",
+        "" if run.duration_ms is None else short_span(run.duration_ms),
+        "" if run.started_at is None else distance(run.started_at, now=now),
+        run.model or "",
+        run.description.partition("\n")[0],
     )
 
 
 async def _show_subagent(session: "Session", task_id: str) -> None:
     async with session.api() as api:
-        seen = await api.get_subagent(await find_id(api, task_id))
+        run = await api.get_subagent(await find_id(api, task_id))
     now = now_ms()
     if session.out.as_json:
-        session.out.document(seen)
+        session.out.document(run)
         return
     session.out.facts(
         [
-            ("id", seen.id),
-            ("type", seen.type),
-            ("description", seen.description),
-            ("status", Cell(str(seen.status), _STYLES_SUBAGENTS[seen.status])),
-            ("parent", seen.parent_id or ""),
-            ("model", seen.model or ""),
-            ("url", seen.url or ""),
-            ("session", seen.session_id or ""),
-            ("agent", seen.agent_id or ""),
-            ("conversation", seen.conversation_id or ""),
-            ("begun", local_with_distance(seen.started_at, now=now)),
-            ("took", "" if seen.duration_ms is None else short_span(seen.duration_ms)),
-            ("attempt", str(seen.attempt)),
-            ("tool calls", str(seen.tool_calls)),
-            ("tokens", "" if seen.tokens is None else f"{seen.tokens:,}"),
-            ("cost", "" if seen.cost_usd is None else f"${seen.cost_usd:.4g}"),
-            ("turns", "" if seen.turns is None else str(seen.turns)),
-            ("transcript", seen.output_file or ""),
-            ("error", seen.error or ""),
+            ("id", run.id),
+            ("type", run.type),
+            ("description", run.description),
+            ("status", Cell(str(run.status), _STYLES_SUBAGENTS[run.status])),
+            ("parent", run.parent_id or ""),
+            ("model", run.model or ""),
+            ("url", run.url or ""),
+            ("session", run.session_id or ""),
+            ("agent", run.agent_id or ""),
+            ("conversation", run.conversation_id or ""),
+            ("begun", local_with_distance(run.started_at, now=now)),
+            ("took", "" if run.duration_ms is None else short_span(run.duration_ms)),
+            ("attempt", str(run.attempt)),
+            ("tool calls", str(run.tool_calls)),
+            ("tokens", "" if run.tokens is None else f"{run.tokens:,}"),
+            ("cost", "" if run.cost_usd is None else f"${run.cost_usd:.4g}"),
+            ("turns", "" if run.turns is None else str(run.turns)),
+            ("transcript", run.output_file or ""),
+            ("error", run.error or ""),
         ]
     )
-    for call in seen.recent_tool_calls:
+    for call in run.recent_tool_calls:
         session.out.line(f"  [tool] {call.name} {call.arguments}".rstrip())

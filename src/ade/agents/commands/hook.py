@@ -49,11 +49,11 @@ def pre_tool_use(session: "Session", program: str | None) -> int:
     """
     session.is_here = session.options.url is None and session.options.profile is None
     try:
-        told = json.loads(sys.stdin.buffer.read(LONGEST_CALL))
-        asked = parse_tool_request(told, None if program is None else HookedProgram(program))
+        received = json.loads(sys.stdin.buffer.read(LONGEST_CALL))
+        request = parse_tool_request(received, None if program is None else HookedProgram(program))
         line = os.environ.get(LINE_VARIABLE)
-        ruling = _ask(line, asked) if line else session.look(_rule(session, asked))
-        reply = reply_of(asked.program, ruling)
+        ruling = _ask(line, request) if line else session.look(_rule(session, request))
+        reply = reply_of(request.program, ruling)
     except Exception as error:
         reply = HookReply(_NO, None, f"ade could not check whether this is allowed, so it is denied: {error}")
     if reply.stdout is not None:
@@ -63,26 +63,26 @@ def pre_tool_use(session: "Session", program: str | None) -> int:
     return reply.exit_code
 
 
-def _ask(line: str, asked: ToolCallRequest) -> HookRuling:
+def _ask(line: str, request: ToolCallRequest) -> HookRuling:
     """Ask the run that the agent belongs to."""
-    call = {"tool": asked.tool, "arguments": asked.arguments, "id": asked.id}
+    call = {"tool": request.tool, "arguments": request.arguments, "id": request.id}
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_PATIENCE_S)
         connection.connect(line)
         connection.sendall(json.dumps(call).encode() + b"\n")
         with connection.makefile("rb") as file:
-            told: dict[str, Any] = json.loads(file.readline(LONGEST_CALL))
-    return HookRuling(HookAnswer(told["answer"]), str(told["reason"]))
+            received: dict[str, Any] = json.loads(file.readline(LONGEST_CALL))
+    return HookRuling(HookAnswer(received["answer"]), str(received["reason"]))
 
 
-async def _rule(session: "Session", asked: ToolCallRequest) -> HookRuling:
+async def _rule(session: "Session", request: ToolCallRequest) -> HookRuling:
     """Decide by the guard rules alone; only the person at the agent's terminal can be asked."""
     from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict, rule_on
     from ade.approvals.repository import load
 
     async with session.stores() as stores:
         rulebook = await load(stores)
-    ruling = rule_on(rulebook, GuardCase(name="", tool=asked.tool, arguments=asked.arguments), GuardOccasion.TOOL)
+    ruling = rule_on(rulebook, GuardCase(name="", tool=request.tool, arguments=request.arguments), GuardOccasion.TOOL)
     answers: dict[GuardRulesVerdict, HookAnswer] = {
         GuardRulesVerdict.ALLOW: HookAnswer.PASS,
         GuardRulesVerdict.DENY: HookAnswer.DENY,

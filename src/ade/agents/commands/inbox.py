@@ -76,18 +76,18 @@ async def list_inboxes(session: "Session", limit: int, after: str) -> None:
     """List inboxes by id, with the number of waiting items and the consumer of each."""
     async with session.api() as api:
         page = await first_page(api.list_inboxes, limit=limit, after=after)
-    seen = page.items
+    inboxes = page.items
     if session.out.as_json:
         session.out.document(page)
         return
     now = now_ms()
-    session.out.table(LIST_HEAD, [summary_row(one, now) for one in seen])
-    if not seen and after:
+    session.out.table(LIST_HEAD, [summary_row(one, now) for one in inboxes])
+    if not inboxes and after:
         session.out.note(f"No inbox comes after {after}.")
-    elif not seen:
+    elif not inboxes:
         session.out.note("No conversation has an inbox yet. `ade inbox send ID TEXT` creates one.")
-    elif len(seen) == limit:
-        session.out.note(f"There may be more: --after {seen[-1].id}")
+    elif len(inboxes) == limit:
+        session.out.note(f"There may be more: --after {inboxes[-1].id}")
 
 
 @inbox.command("show", reads=True)

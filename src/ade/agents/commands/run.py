@@ -55,12 +55,12 @@ async def watch_run(session: "Session", api: "Client", task_id: str) -> int:
         shown.append(line)
         session.out.note(line)
 
-    telling = asyncio.create_task(_tell_of_people(session, api, task_id))
+    noting = asyncio.create_task(_note_reviews(session, api, task_id))
     try:
         await follow_output(api, task_id, LinePrinter(session.out, write=write))
     finally:
-        telling.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
+        noting.cancel()
+        await asyncio.gather(noting, return_exceptions=True)
     task = await api.get_task(task_id)
     raw = await result_of(api, task)
     if session.out.as_json:
@@ -69,24 +69,24 @@ async def watch_run(session: "Session", api: "Client", task_id: str) -> int:
     raise_unless_completed(task)
     result = result_in(raw)
     if result is not None:
-        if not _is_seen(session, result.report, shown):
+        if not _is_visible(session, result.report, shown):
             session.out.line(result.report)
         session.out.note(_summary(task, result))
     return ExitCode.OK
 
 
-async def _tell_of_people(session: "Session", api: "Client", task_id: str) -> None:
+async def _note_reviews(session: "Session", api: "Client", task_id: str) -> None:
     """Print a note when the task starts to wait for reviewers, because nothing happens until they vote."""
-    is_told = False
+    is_noted = False
     async with aclosing(changes_of(api, task_id)) as changes:
         async for task in changes:
             waits = task.status in _WAITS_FOR_PEOPLE
-            if waits and not is_told:
+            if waits and not is_noted:
                 session.out.note(f"It waits for approval: `ade approvals show {task.id}` shows whose.")
-            is_told = waits
+            is_noted = waits
 
 
-def _is_seen(session: "Session", report: str, shown: list[str]) -> bool:
+def _is_visible(session: "Session", report: str, shown: list[str]) -> bool:
     """Return whether these lines are already visible, because stderr goes to the same terminal."""
     lines = report.splitlines()
     is_one_terminal = session.out.is_terminal and session.out.shows_progress
@@ -105,7 +105,7 @@ def _summary(task: Task, result: AgentResult) -> str:
 # Resuming the session of an earlier run.
 
 
-_KEPT = ("session_id", "agent_id", "conversation_id", "session_tokens")
+_RESUME_FIELDS = ("session_id", "agent_id", "conversation_id", "session_tokens")
 
 
 async def resumed(api: "Client", resume: str, subagent_type: str) -> dict[str, Any]:
@@ -120,7 +120,9 @@ async def resumed(api: "Client", resume: str, subagent_type: str) -> dict[str, A
         whose = f"an agent of type {type_of(task.name)}" if is_run(task.name) else f"{task.name}, which is not an agent"
         raise click.UsageError(f"Task {task.id} was done by {whose}: {subagent_type} cannot continue it.")
     known = result_in(await result_of(api, task)) or progress_in(task.progress)
-    found = {name: value for name in _KEPT if known is not None and (value := getattr(known, name)) is not None}
+    found = {
+        name: value for name in _RESUME_FIELDS if known is not None and (value := getattr(known, name)) is not None
+    }
     if not found.keys() - {"session_tokens"}:
         raise click.UsageError(f"Task {task.id} has no session to continue.")
     if not task.is_final:
@@ -182,7 +184,7 @@ class SignalTrap:
             await asyncio.gather(job, heard, return_exceptions=True)
 
 
-_TOLD_WITHIN_S, _LOOK_S = 10.0, 0.2
+_NOTIFIED_WITHIN_S, _LOOK_S = 10.0, 0.2
 _INTERRUPTED = "interrupted by Ctrl-C"
 
 
@@ -298,7 +300,7 @@ async def _run_here(
             if runs_here and "parent_conversation" in given:
                 stores = (await app.open()).stores
                 with suppress(RunInterrupted):
-                    await interrupts.unless_heard(_until_told(stores, given["parent_conversation"], task_id))
+                    await interrupts.unless_heard(_until_notified(stores, given["parent_conversation"], task_id))
 
 
 def _worker_for(app: "Ade", queue: str) -> AbstractAsyncContextManager[None]:
@@ -317,10 +319,10 @@ def _check_type(session: "Session", subagent_type: str) -> None:
     chosen_profiles(session.settings.agents, [subagent_type])
 
 
-async def _until_told(stores: Stores, conversation: str, task_id: str) -> None:
+async def _until_notified(stores: Stores, conversation: str, task_id: str) -> None:
     """Wait until this worker has delivered the notification, before it stops; after a timeout, another worker can."""
     try:
-        async with asyncio.timeout(_TOLD_WITHIN_S):
+        async with asyncio.timeout(_NOTIFIED_WITHIN_S):
             while True:
                 seen = stores.wakeups.generation(INBOX)
                 if key_of(task_id) in (await stores.inboxes.load(conversation)).keys:

@@ -32,7 +32,7 @@ from ade.tasks.service import CompletionWatcher
 
 IDS = ("session_id", "agent_id", "conversation_id")
 TOKENS = "session_tokens"  # used by the session so far, for programs that report whole sessions
-Said = AgentResult | AgentProgress | None
+RunRecord = AgentResult | AgentProgress | None
 
 # Failures unrelated to the session: the program did not start, or something external stopped it.
 _ELSEWHERE = frozenset(
@@ -67,20 +67,20 @@ def ids_of(batch: ItemBatch, memory: Mapping[str, Any]) -> dict[str, Any]:
     return known | named
 
 
-def after_turn(memory: Mapping[str, Any], given: Mapping[str, Any], task: Task, said: Said) -> dict[str, Any]:
-    """Return what to remember after a turn. `given` is what it started with, `said` what it reported.
+def after_turn(memory: Mapping[str, Any], initial: Mapping[str, Any], task: Task, record: RunRecord) -> dict[str, Any]:
+    """Return what to remember after a turn. `initial` is what it started with, `record` what it reported.
 
     After a failure, the session is kept only if the run reported it. Otherwise every later turn would fail in the same
     way.
     """
-    told = {name: value for name in IDS if (value := getattr(said, name, None)) is not None}
+    reported = {name: value for name in IDS if (value := getattr(record, name, None)) is not None}
     if task.status is Status.FAILED and not _is_elsewhere(task.error):
-        ids = told
-    elif task.status is Status.COMPLETED or told:
-        ids = {name: given[name] for name in IDS if name in given} | told
+        ids = reported
+    elif task.status is Status.COMPLETED or reported:
+        ids = {name: initial[name] for name in IDS if name in initial} | reported
     else:
         return dict(memory)
-    tokens = given.get(TOKENS) if said is None else said.session_tokens
+    tokens = initial.get(TOKENS) if record is None else record.session_tokens
     if "session_id" in ids and tokens is not None:
         ids = {**ids, TOKENS: tokens}
     return {name: value for name, value in memory.items() if name not in (*IDS, TOKENS)} | ids
@@ -135,29 +135,18 @@ class AgentConsumer:
     """Runs agents of one type. Bound to one event loop.
 
     `enqueue` is the app's enqueue function, with its guard. `template` holds what its tasks have in common, such as a
-    timeout. `usual` are arguments of every turn, such as a model. `author_id` pays for items without an author.
+    timeout.
 
     Answers to questions do not go to the agent. They stay in the inbox until the asker takes them.
     """
 
     waking = COALESCABLE
 
-    def __init__(
-        self,
-        stores: Stores,
-        enqueue: Enqueue,
-        profile_type: str,
-        *,
-        template: Task | None = None,
-        usual: Mapping[str, Any] | None = None,
-        author_id: str | None = None,
-    ) -> None:
+    def __init__(self, stores: Stores, enqueue: Enqueue, profile_type: str, *, template: Task | None = None) -> None:
         self.name = task_name(profile_type)
         self._template = template or Task(id="", name=self.name)
         self._stores = stores
         self._enqueue = enqueue
-        self._usual = dict(usual or {})
-        self._author_id = author_id
         self._payloads = Payloads(stores.blobs)
         self._watch = CompletionWatcher(stores)
         self._under_way: dict[str, str] = {}  # inbox -> task that its turn waits for
@@ -174,7 +163,7 @@ class AgentConsumer:
             await self._remember(inbox, with_turn(memory, turn))
         ended = await self._ended(await self._begun(turn, batch, inbox, memory), inbox)
         if not turn.is_reset:
-            memory = after_turn(memory, ids_of(batch, memory), ended, await self._said_by(ended))
+            memory = after_turn(memory, ids_of(batch, memory), ended, await self._record_of(ended))
         if ended.status is not Status.COMPLETED:  # the task can be replayed, so its items are not sent again
             raise DiscardBatch(_reason(ended), f"task {ended.id} is {ended.status}", memory)
         return memory
@@ -199,7 +188,7 @@ class AgentConsumer:
         if task is None:
             return memory
         ended = await self._ended(task, inbox)
-        return memory if turn.is_reset else after_turn(memory, memory, ended, await self._said_by(ended))
+        return memory if turn.is_reset else after_turn(memory, memory, ended, await self._record_of(ended))
 
     async def _begun(self, turn: InFlightTurn, batch: ItemBatch, inbox: Inbox, memory: dict[str, Any]) -> Task:
         [known] = await self._stores.tasks.get([turn.task])
@@ -219,7 +208,7 @@ class AgentConsumer:
     def _task(self, turn: InFlightTurn, batch: ItemBatch, inbox: Inbox, memory: dict[str, Any]) -> Task:
         # All turns share a directory, by which agents find their sessions.
         prompt = prompt_of(batch)
-        args = {"workspace": inbox.id, **self._usual, "prompt": prompt, **ids_of(batch, memory)}
+        args = {"workspace": inbox.id, "prompt": prompt, **ids_of(batch, memory)}
         return structs.replace(
             self._template,
             id=turn.task,
@@ -227,7 +216,7 @@ class AgentConsumer:
             description=prompt.strip().partition("\n")[0][:_LONGEST_DESCRIPTION] or f"conversation {inbox.id}",
             idempotency_key=f"turn:{inbox.id}:{turn.task}",  # seqs are reused after an inbox was deleted
             concurrency_key=f"conversation:{inbox.id}",  # serializes a replayed turn with the next one
-            author_id=next((item.author for item in batch.items if item.author), self._author_id),
+            author_id=next((item.author for item in batch.items if item.author), None),
             source="agent",
         )
 
@@ -247,7 +236,7 @@ class AgentConsumer:
         finally:
             self._under_way.pop(inbox.id, None)
 
-    async def _said_by(self, task: Task) -> Said:
+    async def _record_of(self, task: Task) -> RunRecord:
         if task.result is None:
             return progress_in(task.progress)
         try:

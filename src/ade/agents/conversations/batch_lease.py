@@ -23,9 +23,6 @@ from ade.stores.ports import Clock, Stores
 # Without the mark, newer items would join the batch, and delivered items could not be told apart from new ones.
 
 
-MARK = TURN  # its key in the memory
-
-
 class InFlightTurn(Struct, frozen=True, kw_only=True):
     """The seqs of a turn's first and last item, and the ID of its task."""
 
@@ -42,19 +39,19 @@ class InFlightTurn(Struct, frozen=True, kw_only=True):
 def in_flight_turn_in(memory: dict[str, Any]) -> InFlightTurn | None:
     """Return the turn in flight; None if there is none, or the mark is not readable."""
     try:
-        return msgspec.convert(memory.get(MARK), InFlightTurn)
+        return msgspec.convert(memory.get(TURN), InFlightTurn)
     except msgspec.ValidationError:
         return None
 
 
 def with_turn(memory: dict[str, Any], turn: InFlightTurn) -> dict[str, Any]:
     """Return the memory with the turn's mark."""
-    return {**memory, MARK: msgspec.to_builtins(turn)}
+    return {**memory, TURN: msgspec.to_builtins(turn)}
 
 
 def without_turn(memory: dict[str, Any]) -> dict[str, Any]:
     """Return the memory without the turn's mark."""
-    return {name: value for name, value in memory.items() if name != MARK}
+    return {name: value for name, value in memory.items() if name != TURN}
 
 
 def in_flight_count(inbox: Inbox) -> int:

@@ -150,6 +150,7 @@ class RestartBackoff:
 
     @property
     def is_forgotten(self) -> bool:
+        """Whether no failure counts any longer."""
         return conversations_rules.is_forgotten(self._known, self._limits, self._now())
 
     def failed(self) -> None:
@@ -236,6 +237,7 @@ class ConversationProbe:
         self._hooks: dict[str, Hook] = {}
 
     def on(self, point: str, hook: Hook) -> None:
+        """Call the hook whenever a loop reaches this point."""
         self._hooks[point] = hook
 
     async def __call__(self, point: str, inbox_id: str) -> None:
@@ -290,6 +292,7 @@ class ConversationConsumer:
         self.is_blocked = False  # by an item for another consumer; the loop has then stopped
 
     def wake(self) -> None:
+        """Signal that there might be items."""
         self._woken.set()
 
     def stop(self) -> None:

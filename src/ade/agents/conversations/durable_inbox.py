@@ -167,6 +167,7 @@ class DurableInbox:
         return await self._do_freed(lambda inbox: conversations_rules.consume_items(inbox, n))
 
     async def reset_blocked_state(self) -> None:
+        """Report the next blocking reason even if it is the same."""
         await self._do(conversations_rules.reset_blocked_state)
 
     async def remove(self, item_id: str) -> StoredItem | None:

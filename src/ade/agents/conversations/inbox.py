@@ -274,8 +274,8 @@ class InboxChange(Struct, Generic[Answer_co], frozen=True, kw_only=True):
 
     @property
     def removed(self) -> tuple[StoredItem, ...]:
-        kept = {item.seq for item in self.after.items}
-        return tuple(item for item in self.before.items if item.seq not in kept)
+        remaining = {item.seq for item in self.after.items}
+        return tuple(item for item in self.before.items if item.seq not in remaining)
 
 
 def changed(inbox: Inbox, answer: Other, *notices: Notice, **fields: object) -> InboxChange[Other]:

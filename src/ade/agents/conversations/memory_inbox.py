@@ -89,6 +89,7 @@ class QueueRuntime:
         return self._do(conversations_rules.consume_items(self._inbox, n))
 
     def reset_blocked_state(self) -> None:
+        """Report the next blocking reason even if it is the same."""
         self._do(conversations_rules.reset_blocked_state(self._inbox))
 
     def remove(self, item_id: str) -> StoredItem | None:
@@ -180,6 +181,7 @@ class MessageBridge:
         self._consumer = None
 
     def add(self, message: BridgeMessage) -> None:
+        """Deliver the message, or buffer it until a consumer connects."""
         if self._consumer is None:
             self._buffered.append(message)
         else:

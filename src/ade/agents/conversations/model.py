@@ -149,6 +149,7 @@ class NewItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def scope(self) -> Scope:
+        """The agent and the conversation that the item is for."""
         return (self.agent_id, self.conversation_id)
 
     @property

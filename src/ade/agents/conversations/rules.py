@@ -82,11 +82,11 @@ def enqueue(inbox: Inbox, new: NewItem, *, limits: InboxLimits | None = None, no
     keys = inbox.keys if new.key is None else (*inbox.keys, new.key)[-MOST_KEYS:]
     dropped = _makes_room(inbox, item, limits)
     notices: tuple[Notice, ...] = (ItemEnqueued(item, inbox.length + 1),)
-    kept = inbox.items
+    remaining = inbox.items
     if dropped is not None:
         notices = ItemDropped(dropped, DropReason.BUFFER_LIMIT, inbox.length), ItemEnqueued(item, inbox.length)
-        kept = _without(inbox, dropped)
-    return changed(inbox, item, *notices, items=(*kept, item), last_item=item.seq, keys=keys, limits=own)
+        remaining = _without(inbox, dropped)
+    return changed(inbox, item, *notices, items=(*remaining, item), last_item=item.seq, keys=keys, limits=own)
 
 
 def _is_full(inbox: Inbox, limits: InboxLimits) -> bool:
@@ -194,8 +194,8 @@ def reset(inbox: Inbox) -> InboxChange[bool]:
     if inbox.lease is not None:
         return changed(inbox, False)
     mark = inbox.memory.get(TURN)
-    kept = {TURN: {**mark, IS_RESET: True}} if isinstance(mark, dict) else {}
-    return changed(inbox, True, memory=kept, returns=0)
+    remaining = {TURN: {**mark, IS_RESET: True}} if isinstance(mark, dict) else {}
+    return changed(inbox, True, memory=remaining, returns=0)
 
 
 def discard(inbox: Inbox, reason: ClearReason) -> InboxChange[tuple[StoredItem, ...]]:
@@ -284,7 +284,7 @@ def renew(inbox: Inbox, lease_id: str, *, lease_ms: int, steady: int) -> InboxCh
 def remember(inbox: Inbox, lease_id: str, memory: dict[str, Any]) -> InboxChange[None]:
     """Set `Inbox.memory` for the next batch. Raises StaleLease and InvalidInbox."""
     lease, _ = _own(inbox, lease_id)
-    return changed(inbox, None, memory=_kept(inbox, lease, memory))
+    return changed(inbox, None, memory=_next_memory(inbox, lease, memory))
 
 
 def confirm(inbox: Inbox, lease_id: str, memory: dict[str, Any] | None = None) -> InboxChange[ItemBatch | None]:
@@ -303,11 +303,11 @@ def confirm(inbox: Inbox, lease_id: str, memory: dict[str, Any] | None = None) -
         lease=None,
         returns=0,
         confirmed=lease_id,
-        memory=_kept(inbox, lease, memory),
+        memory=_next_memory(inbox, lease, memory),
     )
 
 
-def _kept(inbox: Inbox, lease: BatchLease, memory: dict[str, Any] | None) -> dict[str, Any]:
+def _next_memory(inbox: Inbox, lease: BatchLease, memory: dict[str, Any] | None) -> dict[str, Any]:
     """Return the new memory. It belongs to the consumer, so a consumer that was replaced cannot write it."""
     if memory is None or lease.consumer != inbox.consumer:
         return inbox.memory
@@ -339,7 +339,7 @@ def give_up(
         items=inbox.waiting,
         lease=None,
         returns=inbox.returns + 1 if reason is ClearReason.ERROR else 0,
-        memory=_kept(inbox, lease, memory),
+        memory=_next_memory(inbox, lease, memory),
     )
 
 
@@ -462,12 +462,12 @@ def blocking_item(items: Sequence[StoredItem], waking: Collection[ItemKind] = CO
     return _IN_THE_WAY.get(items[0].kind, BlockedReason.RUNTIME_BUSY)
 
 
-def merged_content(items: Sequence[StoredItem], separator: str = SEPARATOR) -> list[Part] | None:
+def merged_content(items: Sequence[StoredItem]) -> list[Part] | None:
     """Return the parts of one user turn, in order, with a separator between items; None for no items."""
     parts: list[Part] = []
     for number, item in enumerate(items):
         if number:
-            parts.append(_text(separator))
+            parts.append(_text(SEPARATOR))
         parts += _parts(item)
     return parts or None
 

@@ -32,12 +32,12 @@ _LONGEST_NAME = 400  # bytes
 _NO_LIMIT = 1_000_000_000
 
 
-class ConversationLocks:
+class ConversationLocks(LockHolder[StoreLockClient]):
     """The conversation locks that this process holds. Bound to one event loop."""
 
     def __init__(self, stores: Stores, *, holder: str, lease_ms: int) -> None:
         limits = LockLimits(requests_per_owner=_NO_LIMIT, waiters_per_resource=_NO_LIMIT)
-        self._locks = LockHolder(StoreLockClient(stores, limits=limits, finds_rings=False))
+        super().__init__(StoreLockClient(stores, limits=limits, finds_rings=False))
         self._holder = holder
         self._ttl_ms = max(LEAST_TTL_MS, min(lease_ms, LONGEST_TTL_MS))
 
@@ -54,15 +54,9 @@ class ConversationLocks:
             ttl_ms=self._ttl_ms,
         )
         try:
-            return await self._locks.acquire(await self._locks.client.capped(request), wait_ms=0)
+            return await self.acquire(await self.client.capped(request), wait_ms=0)
         except LockTimeout:
             return None
-
-    async def release(self, held: HeldLock) -> None:
-        await self._locks.release(held)
-
-    async def close(self) -> None:
-        await self._locks.close()
 
 
 def resource_of(inbox_id: str) -> str:

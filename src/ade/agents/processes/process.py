@@ -1,6 +1,6 @@
 """Runs one program for an agent, and guarantees that none of the processes it started survives.
 
-Between this process and the program is a supervisor (also called keeper): a small process that kills and reaps, and
+Between this process and the program is a supervisor: a small process that kills and reaps, and
 that outlives this process if needed. So nothing survives the program's exit, a cancellation, a limit, or SIGKILL of
 this process. The only exception is work that another service does on behalf of the program (a container, a cron job,
 another machine).
@@ -157,7 +157,7 @@ def brief_for(spec: ProcessSpec, mark: str) -> LaunchSpec:
     )
 
 
-def start_keeper(*, mark: str, with_stdin: bool) -> StartedProcess:
+def start_supervisor(*, mark: str, with_stdin: bool) -> StartedProcess:
     """Start the supervisor. Blocks for some milliseconds. It starts nothing before it receives its launch
     specification.
     """
@@ -215,7 +215,7 @@ def _shown(spec: ProcessSpec) -> str:
     return f"the program {spec.arguments[0][:_LONGEST_SHOWN]!r}"
 
 
-_KEEPERS_END_S = 15.0  # for a supervisor to exit; it gives up earlier by itself
+_SUPERVISOR_END_S = 15.0  # for a supervisor to exit; it gives up earlier by itself
 log = Log("ade.agents")
 
 
@@ -259,7 +259,7 @@ async def run_process(
     performing = asyncio.create_task(run.perform())
     stopping = asyncio.create_task(_order_when(stop, run)) if stop is not None else None
     try:
-        return await _see_through(performing, run, patience_s=spec.limits.grace_s + _KEEPERS_END_S)
+        return await _see_through(performing, run, patience_s=spec.limits.grace_s + _SUPERVISOR_END_S)
     finally:
         if stopping is not None:
             stopping.cancel()
@@ -315,7 +315,7 @@ class _ProcessRun:
     async def perform(self) -> ProcessResult:
         """Run the process. Called in a separate task, which the caller's cancellation does not affect."""
         await asyncio.to_thread(make_directory, self._spec.directory, self._spec.care)
-        started = await asyncio.to_thread(start_keeper, mark=self._mark, with_stdin=bool(self._spec.stdin))
+        started = await asyncio.to_thread(start_supervisor, mark=self._mark, with_stdin=bool(self._spec.stdin))
         try:
             return await self._accompany(started)
         finally:
@@ -357,7 +357,7 @@ class _ProcessRun:
             return await awaited
         except (asyncio.IncompleteReadError, ConnectionError):
             ended = await asyncio.to_thread(process_tree.end_marked, self._mark)
-            log.warning("process.keeper_lost", ended=ended)
+            log.warning("process.supervisor_lost", ended=ended)
             return {}
 
     def _ended(self, report: dict[str, Any]) -> ProcessResult:
@@ -438,7 +438,7 @@ async def _cancel(tasks: list["asyncio.Task[None]"]) -> None:
 
 def _see_off(process: "subprocess.Popen[bytes]") -> None:
     try:
-        process.wait(_KEEPERS_END_S)
+        process.wait(_SUPERVISOR_END_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -42,21 +42,21 @@ def descendants(pid: int) -> list[ProcessSnapshot]:
         looks = [
             look for parent in parents for child in children(parent) if (look := inspect_process(child)) is not None
         ]
-        new = [seen for seen, _, _ in looks if seen not in found]
+        new = [process for process, _, _ in looks if process not in found]
         found.update(dict.fromkeys(new))
-        parents = [seen.pid for seen in new]
+        parents = [process.pid for process in new]
     return list(found)
 
 
-def send(seen: ProcessSnapshot, number: signal.Signals) -> bool:
+def send(process: ProcessSnapshot, number: signal.Signals) -> bool:
     """Send a signal to exactly this process, never to a later one with its PID. False if it is gone or not ours."""
     try:
-        handle = os.pidfd_open(seen.pid)
+        handle = os.pidfd_open(process.pid)
     except OSError:
         return False
     try:
-        look = inspect_process(seen.pid)
-        if look is None or look[0] != seen or look[2] == "Z":
+        look = inspect_process(process.pid)
+        if look is None or look[0] != process or look[2] == "Z":
             return False
         signal.pidfd_send_signal(handle, number)
     except OSError:
@@ -106,9 +106,9 @@ def end_abandoned() -> int:
 
 def _end_all(is_meant: Callable[[str], bool]) -> int:
     ended: set[ProcessSnapshot] = set()
-    while new := [seen for seen, mark in _marked() if seen not in ended and is_meant(mark)]:
-        for seen in new:
-            send(seen, signal.SIGKILL)
+    while new := [process for process, mark in _marked() if process not in ended and is_meant(mark)]:
+        for process in new:
+            send(process, signal.SIGKILL)
         ended.update(new)
     return len(ended)
 

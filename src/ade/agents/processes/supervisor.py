@@ -1,4 +1,4 @@
-"""The supervisor (also called keeper): a small process between the worker and an agent's program, one per run.
+"""The supervisor: a small process between the worker and an agent's program, one per run.
 
 It is the subreaper of everything the program starts (PR_SET_CHILD_SUBREAPER), so a process cannot escape by leaving the
 process group or by losing its parent. It kills all of them when the program exits, on the worker's command, at the time
@@ -50,13 +50,13 @@ def become_reaper() -> None:
 
 def start_program(brief: LaunchSpec) -> int | tuple[str, int]:
     """Return the process ID, or where the start failed and the errno."""
-    told, tell = os.pipe()  # closed by the kernel on exec
-    keeper = os.getpid()
+    read_end, write_end = os.pipe()  # closed by the kernel on exec
+    supervisor = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become_program(brief, keeper, tell)
-    os.close(tell)
-    with os.fdopen(told, "rb") as file:
+        _become_program(brief, supervisor, write_end)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as file:
         trouble = file.read()
     if not trouble:
         return pid
@@ -65,12 +65,12 @@ def start_program(brief: LaunchSpec) -> int | tuple[str, int]:
     return where, number
 
 
-def _become_program(brief: LaunchSpec, keeper: int, tell: int) -> NoReturn:
+def _become_program(brief: LaunchSpec, supervisor: int, write_end: int) -> NoReturn:
     where = IN_DIRECTORY
     try:
         os.setsid()
         _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))  # if the supervisor is killed, so is the program
-        if os.getppid() != keeper:
+        if os.getppid() != supervisor:
             os._exit(1)
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             with contextlib.suppress(OSError, ValueError):  # some are reserved by the C library
@@ -82,7 +82,7 @@ def _become_program(brief: LaunchSpec, keeper: int, tell: int) -> NoReturn:
         where = IN_PROGRAM
         os.execvpe(brief.arguments[0], brief.arguments, brief.environment)
     except OSError as error:
-        os.write(tell, marshal.dumps((where, error.errno or errno.EIO)))
+        os.write(write_end, marshal.dumps((where, error.errno or errno.EIO)))
     finally:
         os._exit(127)
 
@@ -156,8 +156,8 @@ class ProcessSupervisor:
         give_up_at = time.monotonic() + _GIVE_UP_S
         while True:
             alive = process_tree.descendants(os.getpid())
-            for seen in alive:
-                process_tree.send(seen, signal.SIGKILL)
+            for process in alive:
+                process_tree.send(process, signal.SIGKILL)
             if not self._reap():
                 return 0
             if time.monotonic() >= give_up_at:
@@ -212,16 +212,18 @@ class ProcessSupervisor:
             return
         self._why = why
         self._kill_at = time.monotonic() + self._brief.grace_s
-        strays = [seen for seen in process_tree.descendants(os.getpid()) if _group_of(seen.pid) != self._program]
+        strays = [
+            process for process in process_tree.descendants(os.getpid()) if _group_of(process.pid) != self._program
+        ]
         for number in (signal.SIGTERM, signal.SIGCONT):
             with contextlib.suppress(OSError):
                 os.killpg(self._program, number)
-            for seen in strays:
-                process_tree.send(seen, number)
+            for process in strays:
+                process_tree.send(process, number)
 
     def _look_at_memory(self, limit: int) -> None:
         """Sum the memory of all processes. Before a kill, shared pages are counted only once."""
-        pids = [seen.pid for seen in process_tree.descendants(os.getpid())]
+        pids = [process.pid for process in process_tree.descendants(os.getpid())]
         if process_tree.resident(pids) > limit and process_tree.proportional(pids) > limit:
             self._kill(MEMORY_LIMIT)
 
@@ -290,10 +292,10 @@ def _read_brief(line: int) -> LaunchSpec | None:
 
 def _hear_of_children() -> int:
     """Return a pipe that is readable after a child has exited. Other signals are left to the worker."""
-    wakes, tell = os.pipe()
+    wakes, write_end = os.pipe()
     os.set_blocking(wakes, False)
-    os.set_blocking(tell, False)
-    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # a service manager signals all processes, while the worker still drains
@@ -316,12 +318,12 @@ def main() -> None:
         _say(line, {"refused": program})
         return
     _say(line, {"pid": program})
-    keeper = ProcessSupervisor(brief, line, worker, wakes, program)
+    supervisor = ProcessSupervisor(brief, line, worker, wakes, program)
     try:
-        keeper.watch()
+        supervisor.watch()
     finally:
-        left = keeper.sweep()
-    _say(line, keeper.report(left))
+        left = supervisor.sweep()
+    _say(line, supervisor.report(left))
 
 
 def _let_go_of_streams() -> None:

@@ -47,7 +47,7 @@ class ClaudeProtocol:
 
     def _system(self, record: Record) -> None:
         if record.get("subtype") == "init":
-            self._facts.identify(session_id=id_of(record, "session_id"), model=id_of(record, "model"))
+            self._facts.identify(record, "session_id", "model")
         elif record.get("subtype") == "api_retry":
             reason = text_of(record, "error") or "unknown"
             notice = RetryReported(
@@ -85,7 +85,7 @@ class ClaudeProtocol:
 
     def _result(self, record: Record) -> None:
         facts = self._facts
-        facts.identify(session_id=id_of(record, "session_id"))
+        facts.identify(record, "session_id")
         spent = _largest(_usage(record_of(record, "usage")), _usage_of_models(record_of(record, "modelUsage")))
         cost, turns = amount_of(record, "total_cost_usd"), count_of(record, "num_turns")
         facts.spend_total(replace(spent, cost_usd=cost, turns=turns))

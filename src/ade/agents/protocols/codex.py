@@ -27,7 +27,7 @@ class CodexProtocol:
     def read(self, record: Record) -> None:
         match record.get("type"):
             case "thread.started":
-                self._facts.identify(session_id=id_of(record, "thread_id"))
+                self._facts.identify({"session_id": record.get("thread_id")}, "session_id")
             case "turn.started":
                 self._turns += 1
                 self._facts.spend_total(UsageReported(turns=self._turns))
@@ -64,11 +64,11 @@ class CodexProtocol:
 
 def _usage(usage: Record) -> UsageReported:
     """Return the usage. Input includes cached tokens, and output includes reasoning."""
-    given, made = count_of(usage, "input_tokens"), count_of(usage, "output_tokens")
-    known = [part for part in (given, made) if part is not None]
+    inputs, outputs = count_of(usage, "input_tokens"), count_of(usage, "output_tokens")
+    known = [part for part in (inputs, outputs) if part is not None]
     return UsageReported(
         tokens=sum(known) if known else None,
-        input_tokens=given,
-        output_tokens=made,
+        input_tokens=inputs,
+        output_tokens=outputs,
         cached_tokens=count_of(usage, "cached_input_tokens"),
     )

@@ -26,7 +26,7 @@ class GeminiProtocol:
     def read(self, record: Record) -> None:
         match record.get("type"):
             case "init":
-                self._facts.identify(session_id=id_of(record, "session_id"), model=id_of(record, "model"))
+                self._facts.identify(record, "session_id", "model")
             case "message":
                 self._message(record)
             case "tool_use":

@@ -3,6 +3,7 @@
 from ade.agents.protocols.base import (
     Record,
     RetryReported,
+    SessionIdentified,
     UsageReported,
     count_of,
     id_of,
@@ -27,9 +28,9 @@ class LettaProtocol:
     def read(self, record: Record) -> None:
         match record.get("type"):
             case "system" if record.get("subtype") == "init":
-                self._identify(record)
+                self._facts.identify(record, *SessionIdentified.__struct_fields__)
             case "init":  # early releases
-                self._identify(record)
+                self._facts.identify(record, *SessionIdentified.__struct_fields__)
             case "message":
                 self._message(record)
             case "auto_approval":
@@ -41,14 +42,6 @@ class LettaProtocol:
                 self._error(record)
             case "result":
                 self._result(record)
-
-    def _identify(self, record: Record) -> None:
-        self._facts.identify(
-            session_id=id_of(record, "session_id"),
-            agent_id=id_of(record, "agent_id"),
-            conversation_id=id_of(record, "conversation_id"),
-            model=id_of(record, "model"),
-        )
 
     def _message(self, record: Record) -> None:
         kind = record.get("message_type")
@@ -82,7 +75,7 @@ class LettaProtocol:
 
     def _error(self, record: Record) -> None:
         nested = record_of(record, "api_error")
-        told = dict.fromkeys(
+        messages = dict.fromkeys(
             text
             for text in (
                 text_of(record, "error", "message"),
@@ -91,11 +84,11 @@ class LettaProtocol:
             )
             if text
         )
-        self._facts.complain("\n".join(told) or "Unknown error", failure=_failure(record))
+        self._facts.complain("\n".join(messages) or "Unknown error", failure=_failure(record))
         self._facts.is_error = True
 
     def _result(self, record: Record) -> None:
-        self._identify(record)
+        self._facts.identify(record, *SessionIdentified.__struct_fields__)
         usage = record_of(record, "usage")
         self._facts.spend_total(_usage(usage, turns=count_of(record, "num_turns")))
         self._facts.duration_ms = count_of(record, "duration_ms")

@@ -4,10 +4,10 @@ from ade.agents.protocols.base import (
     LONGEST_LINE,
     OutputPiece,
     Record,
+    SessionIdentified,
     UsageReported,
     amount_of,
     count_of,
-    id_of,
     read_record,
     record_of,
     text_of,
@@ -73,34 +73,29 @@ class JsonDocumentProtocol:
 
     def _read(self, record: Record) -> None:
         facts = self._facts
-        facts.identify(
-            session_id=id_of(record, "session_id"),
-            agent_id=id_of(record, "agent_id"),
-            conversation_id=id_of(record, "conversation_id"),
-            model=id_of(record, "model"),
-        )
+        facts.identify(record, *SessionIdentified.__struct_fields__)
         facts.spend_total(_spent(record))
         facts.duration_ms = count_of(record, "duration_ms")
         result = text_of(record, "result", "response", "text", "output")
         error = record_of(record, "error")
-        told = text_of(record, "error") or text_of(error, "message", "type")
+        message = text_of(record, "error") or text_of(error, "message", "type")
         subtype = text_of(record, "subtype") or "success"
-        is_error = record.get("is_error") is True or bool(told) or bool(error) or subtype != "success"
+        is_error = record.get("is_error") is True or bool(message) or bool(error) or subtype != "success"
         if is_error:
             status = count_of(record, "api_error_status") or count_of(error, "code")
-            facts.complain(told or result or subtype, failure=_LIMITS.get(subtype), status=status)
+            facts.complain(message or result or subtype, failure=_LIMITS.get(subtype), status=status)
         facts.conclude(result or "", is_error=is_error)
 
 
 def _spent(record: Record) -> UsageReported:
     usage = record_of(record, "usage") or record_of(record, "stats")
-    given, made = count_of(usage, "input_tokens"), count_of(usage, "output_tokens")
-    known = [part for part in (given, made) if part is not None]
+    inputs, outputs = count_of(usage, "input_tokens"), count_of(usage, "output_tokens")
+    known = [part for part in (inputs, outputs) if part is not None]
     total = count_of(usage, "total_tokens")
     return UsageReported(
         tokens=total if total is not None else sum(known) if known else None,
-        input_tokens=given,
-        output_tokens=made,
+        input_tokens=inputs,
+        output_tokens=outputs,
         cost_usd=amount_of(record, "total_cost_usd"),
         turns=count_of(record, "num_turns"),
     )

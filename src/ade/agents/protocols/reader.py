@@ -16,7 +16,6 @@ from ade.agents.protocols.base import (
     Record,
     RunEvent,
     TextTail,
-    ToolCalled,
     UsageReported,
     cut_mark,
     read_record,
@@ -122,7 +121,7 @@ class OutputReader:
         """Read more of stdout, and return its events."""
         for line in self._cutter.feed(data):
             self._lines.line(line)
-        return self._facts.told()
+        return self._facts.take_events()
 
     def feed_stderr(self, data: bytes) -> None:
         self._stderr.feed(data)
@@ -145,7 +144,7 @@ class OutputReader:
             stopped_for=stopped_for,
             stop_message=stop_message,
         )
-        return self._facts.told(), self._report(ending)
+        return self._facts.take_events(), self._report(ending)
 
     def _report(self, ending: ProcessExit) -> RunReport:
         facts, finding = self._facts, outcome_of_run(self._profile, self._facts, ending)
@@ -161,7 +160,7 @@ class OutputReader:
             tool_calls=tuple(facts.tool_calls),
             tool_call_count=facts.tool_call_count,
             retries=facts.retries,
-            deferred=_none_if(finding is not None, facts.deferred),
+            deferred=facts.deferred if finding is None else None,
             stderr=ending.stderr,
             long_lines=facts.long_lines,
         )
@@ -174,10 +173,6 @@ class OutputReader:
             retry_after_ms=finding.retry_after_ms,
             retry_at=finding.retry_at,
         )
-
-
-def _none_if(is_so: bool, call: ToolCalled | None) -> ToolCalled | None:
-    return None if is_so else call
 
 
 def _safe(found: str | None) -> str | None:

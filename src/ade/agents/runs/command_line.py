@@ -68,18 +68,18 @@ def command_of(profile: Profile, assignment: RunAssignment, hook: str | None = N
 
 
 def _values(profile: Profile, assignment: RunAssignment) -> dict[str, str]:
-    given = {
+    assigned = {
         key: f"{value:.15g}" if isinstance(value, float) else str(value)
         for key in RunAssignment.__struct_fields__
         if (value := getattr(assignment, key)) is not None and value != ""
     }
     for key in _IDS:
-        if key in given and not SAFE_ID.fullmatch(given[key]):
+        if key in assigned and not SAFE_ID.fullmatch(assigned[key]):
             raise InvalidArguments(
-                f"{key} {given[key][:60]!r} is not valid: begin with a letter or digit, then letters, digits, and any"
-                " of _ . : @ / + [ ] -, at most 200"
+                f"{key} {assigned[key][:60]!r} is not valid: begin with a letter or digit, then letters, digits, and"
+                " any of _ . : @ / + [ ] -, at most 200"
             )
-    return {**profile.defaults, "prompt": "", **given}
+    return {**profile.defaults, "prompt": "", **assigned}
 
 
 def goes_on_by(profile: Profile) -> frozenset[str]:
@@ -114,21 +114,21 @@ def _fits(word: str) -> bool:
 
 
 def environment_of(
-    profile: Profile, parent: Mapping[str, str], asked: Mapping[str, str] | None = None
+    profile: Profile, parent: Mapping[str, str], requested: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Return the program's environment: only allowed variables of the parent and of the task.
 
     A task can set only a few: another PATH, proxy, or base URL could send keys to a server of its choice. Raises
     InvalidArguments for the others.
     """
-    refused = sorted(name for name in asked or {} if not _is_among(profile.task_environment, name))
+    refused = sorted(name for name in requested or {} if not _is_among(profile.task_environment, name))
     if refused:
         raise InvalidArguments(
             f"a task may not set {', '.join(refused)[:200]} for agents of type {profile.name}; name it in"
             " task_environment of the profile if it should"
         )
     passed = {name: value for name, value in parent.items() if _is_among(profile.environment, name)}
-    return {**passed, **(asked or {}), **profile.set_environment}
+    return {**passed, **(requested or {}), **profile.set_environment}
 
 
 def _is_among(names: Iterable[str], name: str) -> bool:

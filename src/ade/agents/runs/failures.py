@@ -208,8 +208,8 @@ def pause_in(plain: str) -> int | None:
     for pattern in _PAUSES:
         if found := pattern.search(plain):
             bare_unit = _UNITS["ms"] if found.groupdict().get("unit") == "ms" else _UNITS["s"]
-            asked = round(sum(_part_ms(part, bare_unit) for part in _PART.finditer(found["times"])))
-            return min(asked, LONGEST_PAUSE_MS)
+            pause = round(sum(_part_ms(part, bare_unit) for part in _PART.finditer(found["times"])))
+            return min(pause, LONGEST_PAUSE_MS)
     return None
 
 

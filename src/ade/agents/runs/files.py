@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from ade.agents.runs import messages
+from ade.agents.runs.messages import one_line
 from ade.agents.runs.spec import DirectoryPolicy
 from ade.logs import Log
 
@@ -82,13 +82,16 @@ class Transcript:
         self._raw_path = path.with_suffix(".out")
 
     def start(self, description: str, subagent_type: str) -> None:
-        self.add(messages.transcript_start(description, subagent_type))
+        """Write the first lines."""
+        self.add(f"[Task started: {one_line(description)}]\n[subagent_type: {one_line(subagent_type)}]\n\n")
 
     def succeed(self, head: str, report: str) -> None:
-        self.add(messages.transcript_success(head, report))
+        """Write the end of a successful run."""
+        self.add(f"{head}\n\n{report}\n\n[Task completed]\n")
 
     def fail(self, message: str) -> None:
-        self.add(messages.transcript_failure(message))
+        """Write the end of a failed run."""
+        self.add(f"[error] {message}\n\n[Task failed]\n")
 
     def add(self, text: str) -> None:
         self._append(self.path, text.encode("utf-8", "replace"))
@@ -133,7 +136,7 @@ def _write(path: Path, lines: list[str]) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_text("\n".join(lines) + "\n")
     except OSError as error:  # the directory is kept
-        log.warning("workspace.not_noted", path=str(path), error=str(error))
+        log.warning("workspace.users_not_written", path=str(path), error=str(error))
 
 
 def _folders(place: Path) -> list[Path]:
@@ -146,7 +149,7 @@ def _folders(place: Path) -> list[Path]:
 
 def _is_older(folder: Path, before: float) -> bool:
     """Return whether nothing in it was written since. One with too many entries to inspect counts as newer."""
-    seen, left = 0, [folder]
+    count, left = 0, [folder]
     try:
         while left:
             place = left.pop()
@@ -154,8 +157,8 @@ def _is_older(folder: Path, before: float) -> bool:
                 return False
             with os.scandir(place) as entries:
                 for entry in entries:
-                    seen += 1
-                    if seen > _MOST_LOOKED_AT or entry.stat(follow_symlinks=False).st_mtime >= before:
+                    count += 1
+                    if count > _MOST_LOOKED_AT or entry.stat(follow_symlinks=False).st_mtime >= before:
                         return False
                     if entry.is_dir(follow_symlinks=False):
                         left.append(Path(entry.path))

@@ -40,17 +40,17 @@ class ReviewableToolCall(NamedTuple):
 class HookServer:
     """Answers the hooks of one run of a program.
 
-    `asked` is the last call that needs approval. Rules check it unchanged. Reviewers see it with secrets masked, plus
+    `pending` is the last call that needs approval. Rules check it unchanged. Reviewers see it with secrets masked, plus
     their digest, so that an approval covers exactly this call.
     """
 
-    def __init__(self, desk: RunContext, *, can_defer: bool, on_granted: Callable[[], Awaitable[None]]) -> None:
-        self._desk = desk
+    def __init__(self, context: RunContext, *, can_defer: bool, on_granted: Callable[[], Awaitable[None]]) -> None:
+        self._context = context
         self._can_defer = can_defer
         self._on_granted = on_granted
         self._path = ""
         self.secrets: Sequence[str] = ()
-        self.asked: ReviewableToolCall | None = None
+        self.pending: ReviewableToolCall | None = None
         self.must_end = asyncio.Event()  # set if the program cannot wait in its session
 
     @property
@@ -84,15 +84,15 @@ class HookServer:
 
     async def _rule(self, line: bytes) -> HookRuling:
         call = json.loads(line)
-        asked = self._shown(str(call["tool"]), dict[str, Any](call["arguments"]))
+        pending = self._shown(str(call["tool"]), dict[str, Any](call["arguments"]))
         try:
-            leave = await self._desk.allows(asked.tool, asked.arguments, shown=asked.shown)
+            leave = await self._context.allows(pending.tool, pending.arguments, shown=pending.shown)
         except Denied as error:
             return HookRuling(HookAnswer.DENY, error.detail)
         if leave is Leave.GRANTED:
             await self._on_granted()
         if leave is Leave.NEEDED:
-            self.asked = asked
+            self.pending = pending
             if not self._can_defer:
                 self.must_end.set()
         return answer_to(leave, can_defer=self._can_defer)
@@ -142,8 +142,8 @@ def _is_abandoned(folder: Path) -> bool:
     """Return whether it is ours, old, and its process is gone. If in doubt, no: containers might share it."""
     owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
     try:
-        seen = folder.stat()
-        if not owner.isdecimal() or seen.st_uid != os.getuid() or time.time() - seen.st_mtime < _OLD_S:
+        info = folder.stat()
+        if not owner.isdecimal() or info.st_uid != os.getuid() or time.time() - info.st_mtime < _OLD_S:
             return False
         os.kill(int(owner), 0)
     except ProcessLookupError:

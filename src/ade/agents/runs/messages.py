@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from ade.agents.protocols.base import UsageReported, clipped
-from ade.agents.runs.model import AgentProgress, AgentResult, progress_in
+from ade.agents.runs.model import AgentProgress, AgentResult, current_usage, progress_in, together
 from ade.tasks.identifiers import type_of
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
@@ -35,22 +35,7 @@ UNKNOWN_USAGE = RunUsage()
 def header(subagent_type: str, agent_id: str | None = None, conversation_id: str | None = None) -> str:
     """Return one line that identifies the agent; unknown IDs are omitted."""
     facts = {"subagent_type": subagent_type, "agent_id": agent_id, "conversation_id": conversation_id}
-    return " ".join(f"{name}={_one_line(value)}" for name, value in facts.items() if value)
-
-
-def transcript_start(description: str, subagent_type: str) -> str:
-    """Return the first lines of a transcript."""
-    return f"[Task started: {_one_line(description)}]\n[subagent_type: {_one_line(subagent_type)}]\n\n"
-
-
-def transcript_success(head: str, report: str) -> str:
-    """Return the end of a successful run's transcript."""
-    return f"{head}\n\n{report}\n\n[Task completed]\n"
-
-
-def transcript_failure(message: str) -> str:
-    """Return the end of a failed run's transcript."""
-    return f"[error] {message}\n\n[Task failed]\n"
+    return " ".join(f"{name}={one_line(value)}" for name, value in facts.items() if value)
 
 
 def foreground_result(head: str, report: str, output_file: str | None) -> str:
@@ -68,8 +53,8 @@ def background_started(
 ) -> str:
     """Return the Task tool's result for a run in the background."""
     lines = [f"Task running in background with task ID: {task_id}"]
-    lines += [f"Agent ID: {_one_line(agent_id)}"] if agent_id else []
-    lines += [f"Output file: {_one_line(output_file)}"] if output_file else []
+    lines += [f"Agent ID: {one_line(agent_id)}"] if agent_id else []
+    lines += [f"Output file: {one_line(output_file)}"] if output_file else []
     return "\n".join([*lines, "", _NOTIFIED if is_notified else _ASK])
 
 
@@ -93,7 +78,7 @@ def notification(
         "</task-notification>",
     ]
     if output_file:
-        lines.append(f"Full transcript available at: {_one_line(output_file)}")
+        lines.append(f"Full transcript available at: {one_line(output_file)}")
     return "\n".join(lines)
 
 
@@ -133,10 +118,10 @@ def _escaped(text: str) -> str:
 
 
 def _with_output_file(text: str, output_file: str | None) -> str:
-    return f"{text}\nOutput file: {_one_line(output_file)}" if output_file else text
+    return f"{text}\nOutput file: {one_line(output_file)}" if output_file else text
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Collapse line breaks, so that a value cannot start a line of its own."""
     return " ".join(text.splitlines())
 
@@ -156,7 +141,7 @@ def notification_of(task: Task, result: AgentResult | None) -> str:
         is_completed=is_completed,
         summary=summary_of(task.description or type_of(task.name), is_completed=is_completed),
         result=report_of(task, result) if is_completed else error_of(task),
-        usage=_usage(task, result, progress),
+        usage=usage_of(result, progress, duration_of(task, result)),
         output_file=_output_file(result, progress),
     )
 
@@ -177,19 +162,9 @@ def error_of(task: Task) -> str:
     return f"{task.status}: {task.reason}" if task.reason else str(task.status)
 
 
-def tokens_of(progress: AgentProgress) -> int | None:
-    """Return the tokens of this attempt and all earlier ones."""
-    return _sum(progress.tokens, progress.earlier.tokens)
-
-
 def spent_by(progress: AgentProgress) -> UsageReported:
-    """Return the reported cost of all attempts."""
-    costs = [cost for cost in (progress.cost_usd, progress.earlier.cost_usd) if cost is not None]
-    return UsageReported(
-        tokens=tokens_of(progress),
-        cost_usd=sum(costs) if costs else None,
-        turns=_sum(progress.turns, progress.earlier.turns),
-    )
+    """Return the reported cost of this attempt and all earlier ones."""
+    return together(current_usage(progress), progress.earlier)
 
 
 def duration_of(task: Task, result: AgentResult | None = None) -> int | None:
@@ -201,20 +176,16 @@ def duration_of(task: Task, result: AgentResult | None = None) -> int | None:
     return max(task.finished_at - task.started_at, 0)
 
 
-def _usage(task: Task, result: AgentResult | None, progress: AgentProgress | None) -> RunUsage:
-    duration_ms = duration_of(task, result)
+def usage_of(result: AgentResult | None, progress: AgentProgress | None, duration_ms: int | None) -> RunUsage:
+    """Return the usage of a run, from its result or else from its last progress."""
     if result is not None:
         return RunUsage(total_tokens=result.tokens, tool_uses=result.tool_calls, duration_ms=duration_ms)
-    if progress is not None:
-        return RunUsage(total_tokens=tokens_of(progress), tool_uses=progress.tool_call_count, duration_ms=duration_ms)
-    return RunUsage(duration_ms=duration_ms)
+    if progress is None:
+        return RunUsage(duration_ms=duration_ms)
+    tokens = spent_by(progress).tokens
+    return RunUsage(total_tokens=tokens, tool_uses=progress.tool_call_count, duration_ms=duration_ms)
 
 
 def _output_file(result: AgentResult | None, progress: AgentProgress | None) -> str | None:
     known = result or progress
     return None if known is None else known.output_file
-
-
-def _sum(*counts: int | None) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None

@@ -31,7 +31,7 @@ class BudgetMeasure(StrEnum):
 
 
 # Measures that each program reports at some point. A plain command reports none.
-TELLS: Mapping[ProtocolName, frozenset[BudgetMeasure]] = {
+REPORTED_MEASURES: Mapping[ProtocolName, frozenset[BudgetMeasure]] = {
     ProtocolName.LETTA: frozenset({BudgetMeasure.TOKENS, BudgetMeasure.TURNS}),
     ProtocolName.CLAUDE: frozenset(BudgetMeasure),
     ProtocolName.CODEX: frozenset({BudgetMeasure.TOKENS, BudgetMeasure.TURNS}),
@@ -79,22 +79,17 @@ def excess_of(budgets: Mapping[str, Budget], spent: UsageReported) -> BudgetExce
 
 def left_of(budget: Budget, *before: UsageReported) -> Budget:
     """Return what is left of a budget after earlier attempts of the task, or other runs of the author."""
-    tokens = sum(spent.tokens or 0 for spent in before)
-    cost = sum(spent.cost_usd or 0 for spent in before)
-    turns = sum(spent.turns or 0 for spent in before)
+    limits = {name: limit for name in Budget.__struct_fields__ if (limit := getattr(budget, name)) is not None}
     return Budget(
-        tokens=None if budget.tokens is None else max(budget.tokens - tokens, 0),
-        cost_usd=None if budget.cost_usd is None else max(budget.cost_usd - cost, 0.0),
-        turns=None if budget.turns is None else max(budget.turns - turns, 0),
+        **{name: max(limit - sum(getattr(spent, name) or 0 for spent in before), 0) for name, limit in limits.items()}
     )
 
 
 def tightest(*budgets: Budget) -> Budget:
     """Return the minimum of each measure, for programs that can limit themselves."""
+    limits = {name: [getattr(each, name) for each in budgets] for name in Budget.__struct_fields__}
     return Budget(
-        tokens=min((each.tokens for each in budgets if each.tokens is not None), default=None),
-        cost_usd=min((each.cost_usd for each in budgets if each.cost_usd is not None), default=None),
-        turns=min((each.turns for each in budgets if each.turns is not None), default=None),
+        **{name: min((each for each in found if each is not None), default=None) for name, found in limits.items()}
     )
 
 
@@ -166,19 +161,19 @@ class HookReply(NamedTuple):
     stderr: str = ""
 
 
-def parse_tool_request(given: Mapping[str, Any], program: HookedProgram | None = None) -> ToolCallRequest:
+def parse_tool_request(request: Mapping[str, Any], program: HookedProgram | None = None) -> ToolCallRequest:
     """Parse the request that a program sent to its hook on stdin. Raises InvalidArguments."""
-    tool, arguments = given.get("tool_name"), given.get("tool_input")
+    tool, arguments = request.get("tool_name"), request.get("tool_input")
     if not isinstance(tool, str) or not tool or not isinstance(arguments, dict):
         raise InvalidArguments("the input of a hook must have tool_name, a string, and tool_input, an object")
-    call_id = given.get("tool_use_id")
-    return ToolCallRequest(program or _guessed(given), tool, arguments, call_id if isinstance(call_id, str) else None)
+    call_id = request.get("tool_use_id")
+    return ToolCallRequest(program or _guessed(request), tool, arguments, call_id if isinstance(call_id, str) else None)
 
 
-def _guessed(given: Mapping[str, Any]) -> HookedProgram:
-    if given.get("hook_event_name") == "BeforeTool":
+def _guessed(request: Mapping[str, Any]) -> HookedProgram:
+    if request.get("hook_event_name") == "BeforeTool":
         return HookedProgram.GEMINI
-    return HookedProgram.CODEX if "turn_id" in given else HookedProgram.CLAUDE
+    return HookedProgram.CODEX if "turn_id" in request else HookedProgram.CLAUDE
 
 
 def answer_to(leave: Leave, *, can_defer: bool) -> HookRuling:
@@ -197,8 +192,8 @@ def reply_of(program: HookedProgram, ruling: HookRuling) -> HookReply:
     if ruling.answer is HookAnswer.PASS:
         return HookReply(0)
     if program is HookedProgram.CLAUDE:
-        told = {"hookEventName": "PreToolUse", "permissionDecision": str(ruling.answer)}
-        return HookReply(0, {"hookSpecificOutput": {**told, "permissionDecisionReason": ruling.reason}})
+        output = {"hookEventName": "PreToolUse", "permissionDecision": str(ruling.answer)}
+        return HookReply(0, {"hookSpecificOutput": {**output, "permissionDecisionReason": ruling.reason}})
     if ruling.answer is HookAnswer.ALLOW:  # Codex has no explicit allow: an empty reply allows the call
         return (
             HookReply(0)
@@ -256,6 +251,11 @@ class AgentResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     exit_code: int = 0
 
 
+def current_usage(progress: AgentProgress) -> UsageReported:
+    """Return what the current attempt has spent so far."""
+    return UsageReported(tokens=progress.tokens, cost_usd=progress.cost_usd, turns=progress.turns)
+
+
 _progress = msgspec.json.Decoder(AgentProgress)
 _result = msgspec.json.Decoder(AgentResult)
 
@@ -281,7 +281,7 @@ def result_in(raw: Raw | None) -> AgentResult | None:
 
 AGENT_RUN_BEGAN, AGENT_RUN_ENDED = "agent_run.began", "agent_run.ended"
 _WHO = ("session_id", "agent_id", "conversation_id", "model")
-_TAKEN = ("tokens", "cost_usd", "turns")
+_USAGE = ("tokens", "cost_usd", "turns")
 
 
 def began(progress: AgentProgress, *, task_id: str, run_id: str, at: int, actor: str) -> Event:
@@ -303,7 +303,7 @@ def ended(
     approval, or returned to the queue.
     """
     payload: dict[str, object] = {"task_id": task_id, "run_id": run_id, "subagent_type": progress.subagent_type}
-    payload |= _known(progress, _WHO) | _known(progress.earlier, _TAKEN)
+    payload |= _known(progress, _WHO) | _known(progress.earlier, _USAGE)
     payload["tool_calls"] = progress.tool_call_count
     payload["ended"] = "cut short" if outcome is None else "failed" if isinstance(outcome, TaskError) else "succeeded"
     if isinstance(outcome, TaskError):

@@ -15,6 +15,7 @@ from ade.agents.protocols.base import (
     LONGEST_TEXT,
     ClippedText,
     ErrorReported,
+    Record,
     RetryReported,
     RunEvent,
     SessionIdentified,
@@ -22,6 +23,7 @@ from ade.agents.protocols.base import (
     ToolCalled,
     UsageReported,
     clipped,
+    id_of,
 )
 from ade.agents.runs.failures import FAILURE_OF_STATUS, RUN_FAILURES, ErrorClassification, RunFailure, read_error
 from ade.failures import TaskError
@@ -57,28 +59,16 @@ class RunState:
         self.status: int | None = None  # HTTP status of the provider's last rejection, if nothing succeeded since
         self.retry_at: int | None = None
 
-    def told(self) -> list[RunEvent]:
+    def take_events(self) -> list[RunEvent]:
         """Return and clear the events since the last call."""
         events, self._events = self._events, []
         return events
 
-    def identify(
-        self,
-        *,
-        session_id: str | None = None,
-        agent_id: str | None = None,
-        conversation_id: str | None = None,
-        model: str | None = None,
-    ) -> None:
-        """Set IDs. Later values replace earlier ones; missing ones stay."""
-        known = self.identity
-        new = SessionIdentified(
-            session_id=session_id or known.session_id,
-            agent_id=agent_id or known.agent_id,
-            conversation_id=conversation_id or known.conversation_id,
-            model=model or known.model,
-        )
-        if new != known:
+    def identify(self, record: Record, *names: str) -> None:
+        """Set the IDs that a record has under these names. Later values replace earlier ones; missing ones stay."""
+        found = {name: value for name in names if (value := id_of(record, name)) is not None}
+        new = replace(self.identity, **found)
+        if new != self.identity:
             self.identity = new
             self._events.append(new)
 
@@ -121,6 +111,7 @@ class RunState:
             self._events.append(spent)
 
     def retry(self, notice: RetryReported, *, status: int | None = None) -> None:
+        """Count a retry by the program itself."""
         self.retries += 1
         self.status = status if status is not None else self.status
         self._events.append(notice)
@@ -189,7 +180,7 @@ def outcome_of_run(profile: Profile, facts: RunState, ending: ProcessExit) -> Ru
     """Return the verdict; None for success: exit code 0, and a success record without an error flag."""
     if ending.exit_code == 0 and facts.is_concluded and not facts.is_error:
         return None
-    message = facts.complaint or _seen_from_outside(profile, facts, ending)
+    message = facts.complaint or _describe_exit(profile, facts, ending)
     if ending.stopped_for is not None:
         return RunVerdict(failure=ending.stopped_for, message=ending.stop_message or message)
     reading = _reading(profile, facts.complaint or "", ending.stderr)
@@ -233,21 +224,21 @@ def _by_the_way_it_ended(profile: Profile, complaint: str | None, ending: Proces
     return RunFailure.EXITED if ending.exit_code else RunFailure.NO_RESULT
 
 
-def _seen_from_outside(profile: Profile, facts: RunState, ending: ProcessExit) -> str:
+def _describe_exit(profile: Profile, facts: RunState, ending: ProcessExit) -> str:
     """Describe the exit and the end of stderr, because the agent has not reported a reason."""
     end = f"was ended by signal {-ending.exit_code}" if ending.exit_code < 0 else f"exited with code {ending.exit_code}"
     if profile.protocol is ProtocolName.TEXT:
-        seen = f"the program {end}"
+        text = f"the program {end}"
     elif facts.is_concluded:
-        seen = f"the agent {end} although it had reported success"
+        text = f"the agent {end} although it had reported success"
     elif ending.is_cut:
-        seen = f"the agent's output ends in the middle of a line, and it {end}"
+        text = f"the agent's output ends in the middle of a line, and it {end}"
     elif facts.long_lines:
-        seen = f"the agent {end} without a result that could be read; too long lines: {facts.long_lines}"
+        text = f"the agent {end} without a result that could be read; too long lines: {facts.long_lines}"
     else:
-        seen = f"the agent {end} without a result"
+        text = f"the agent {end} without a result"
     last_words = ending.stderr.strip()[-_LAST_WORDS:]
-    return f"{seen}: {last_words}" if last_words else seen
+    return f"{text}: {last_words}" if last_words else text
 
 
 # The report of a run, and its translation to a task outcome.

@@ -10,25 +10,25 @@ from msgspec.structs import replace
 
 from ade.agents.profiles import Profile, url_of
 from ade.agents.protocols.base import ToolCalled, UsageReported
-from ade.agents.runs import messages
 from ade.agents.runs.command_line import RunAssignment, fallback_of
 from ade.agents.runs.failures import RunFailure
 from ade.agents.runs.files import RunFiles, Transcript
 from ade.agents.runs.hooks import HookServer, ReviewableToolCall
+from ade.agents.runs.messages import header, spent_by
 from ade.agents.runs.model import (
-    TELLS,
+    REPORTED_MEASURES,
     AgentProgress,
     AgentResult,
     Budget,
     BudgetMeasure,
+    current_usage,
     left_of,
     tightest,
     together,
     used_up,
 )
 from ade.agents.runs.outcome import RunEnding, RunReport, failed_outcome, wait_ms
-from ade.agents.runs.program import Program, ProgramEnvironment
-from ade.agents.runs.progress import LiveOutput, LiveProgress
+from ade.agents.runs.program import LiveOutput, LiveProgress, Program, ProgramEnvironment
 from ade.agents.runs.spec import AgentRunSpec, DirectoryPolicy, RunContext, SpendingBudget
 from ade.common.trace_context import environment_of_trace
 from ade.errors import AdeError, InvalidArguments, ProgramNotStarted
@@ -45,35 +45,34 @@ _AGREED = (
 )
 
 
-def started_progress(profile: Profile, order: AgentRunSpec, transcript: Transcript) -> AgentProgress:
+def started_progress(profile: Profile, spec: AgentRunSpec, transcript: Transcript) -> AgentProgress:
     """Return the initial progress: in the session of the earlier attempt, whose cost counts."""
     new = AgentProgress(
-        subagent_type=profile.name, output_file=str(transcript.path), session_tokens=order.session_tokens
+        subagent_type=profile.name, output_file=str(transcript.path), session_tokens=spec.session_tokens
     )
-    before = order.earlier
+    before = spec.earlier
     if before is None:
         return new
-    cut_off = UsageReported(tokens=before.tokens, cost_usd=before.cost_usd, turns=before.turns)
     return replace(
         before,
         output_file=new.output_file,
-        earlier=together(before.earlier, cut_off),
+        earlier=together(before.earlier, current_usage(before)),
         tokens=None,
         cost_usd=None,
         turns=None,
     )
 
 
-def first_assignment(profile: Profile, order: AgentRunSpec) -> RunAssignment:
+def first_assignment(profile: Profile, spec: AgentRunSpec) -> RunAssignment:
     """Return the assignment of the first program, which resumes the earlier attempt if there is one."""
-    before, asked = order.earlier, order.assignment
+    before, assignment = spec.earlier, spec.assignment
     if before is None:
-        return asked
+        return assignment
     if before.fell_back:
-        asked = replace(asked, model=profile.fallback_model or order.parent_model or asked.model)
+        assignment = replace(assignment, model=profile.fallback_model or spec.parent_model or assignment.model)
     if before.is_deferred:
-        asked = resumed_assignment(profile, asked)
-    return resumed(asked, before)
+        assignment = resumed_assignment(profile, assignment)
+    return resumed(assignment, before)
 
 
 def resumed_assignment(profile: Profile, assignment: RunAssignment) -> RunAssignment:
@@ -112,19 +111,19 @@ def difference(all_of_it: UsageReported, before: UsageReported) -> UsageReported
     return UsageReported(**left)
 
 
-def without_capture(profile: Profile, budget: Budget) -> list[str]:
+def unenforced_limits(profile: Profile, budget: Budget) -> list[str]:
     """Return notes about limits that cannot be enforced, because the program does not report the measure."""
-    told = TELLS.get(profile.protocol, frozenset())
-    asked = [measure for measure in BudgetMeasure if getattr(budget, measure.value) is not None]
+    reported = REPORTED_MEASURES.get(profile.protocol, frozenset())
+    limited = [measure for measure in BudgetMeasure if getattr(budget, measure.value) is not None]
     return [
         f"[budget] {profile.name} does not report its {measure.words}: that limit cannot be enforced"
-        for measure in asked
-        if measure not in told
+        for measure in limited
+        if measure not in reported
     ]
 
 
 _MOST_PROGRAMS = 100  # program starts per run; every tool call that is approved later needs one
-_PURSE_S = 5.0  # interval for reading what the author's other runs have spent
+_AUTHOR_BUDGET_S = 5.0  # interval for reading what the author's other runs have spent
 _ASKS_AGAIN = "it requests the approved tool call again and again without making it"
 TASK, AUTHOR = "task", "author"
 log = Log("ade.agents")
@@ -134,31 +133,36 @@ class AgentRunAttempt:
     """One attempt: usually one program, plus one after an unavailable model and one after each approved tool call."""
 
     def __init__(
-        self, profile: Profile, places: RunFiles, order: AgentRunSpec, desk: RunContext, purse: SpendingBudget | None
+        self,
+        profile: Profile,
+        places: RunFiles,
+        spec: AgentRunSpec,
+        context: RunContext,
+        spending: SpendingBudget | None,
     ) -> None:
         self._profile = profile
         self._places = places
-        self._order = order
-        self._desk = desk
-        self._purse = purse
+        self._spec = spec
+        self._context = context
+        self._spending = spending
         self._began = time.monotonic()
-        self._lines = LiveOutput(desk)
-        self.transcript: Transcript = places.transcript(order.task_id, order.attempt, order.run_id)
-        self._progress = LiveProgress(desk, profile, started_progress(profile, order, self.transcript))
+        self._lines = LiveOutput(context)
+        self.transcript: Transcript = places.transcript(spec.task_id, spec.attempt, spec.run_id)
+        self._progress = LiveProgress(context, profile, started_progress(profile, spec, self.transcript))
         self._before = self._progress.now.earlier  # spent before this attempt
         self._author_left: Budget | None = None  # what other runs have left of the author's budget
         self._budgets: dict[str, Budget] = {}  # of the current program
-        self._asked: ReviewableToolCall | None = None  # the call that the last program was not allowed to make
+        self._pending: ReviewableToolCall | None = None  # the call that the last program was not allowed to make
         self._agreed: ReviewableToolCall | None = None  # the call that was approved when it was requested
 
     async def perform(self) -> RunReport:
         """Run programs until the attempt is done, and return the last report."""
-        self.transcript.start(self._order.description, self._profile.name)
-        for line in without_capture(self._profile, self._order.budget):
+        self.transcript.start(self._spec.description, self._profile.name)
+        for line in unenforced_limits(self._profile, self._spec.budget):
             await self._lines.say(line)
-        await self._look_into_purse()
+        await self._read_author_budget()
         await self._progress.keep()
-        watching = asyncio.create_task(self._watch_purse())
+        watching = asyncio.create_task(self._watch_author_budget())
         try:
             return await self._programs()
         finally:
@@ -166,7 +170,7 @@ class AgentRunAttempt:
             await asyncio.shield(self._leave())
 
     async def _programs(self) -> RunReport:
-        assignment = first_assignment(self._profile, self._order)
+        assignment = first_assignment(self._profile, self._spec)
         report = RunReport(exit_code=0)
         for _ in range(_MOST_PROGRAMS):
             self._share_out()
@@ -181,7 +185,7 @@ class AgentRunAttempt:
                 )
                 assignment = other
             elif report.ended is RunEnding.DEFERRED and report.deferred is not None:
-                call = self._asked or as_printed(report.deferred)
+                call = self._pending or as_printed(report.deferred)
                 if call == self._agreed:
                     return replace(report, failure=RunFailure.REPORTED, error=_ASKS_AGAIN)
                 await self._ask_for(call)
@@ -196,10 +200,10 @@ class AgentRunAttempt:
         is_resumed = assignment.session_id is not None and self._profile.counts_sessions
         self._progress.tokens_before = (self._progress.now.session_tokens or 0) if is_resumed else 0
         program = Program(self._profile, self._lines, self._progress, self.transcript)
-        line = HookServer(self._desk, can_defer=self._profile.can_defer, on_granted=self._has_gone_on)
+        line = HookServer(self._context, can_defer=self._profile.can_defer, on_granted=self._has_gone_on)
         async with line.opened():
             report = await program.run(self._limited(assignment), self._setting(line))
-        self._asked = line.asked
+        self._pending = line.pending
         now = self._progress.now
         if report.failure is not None and not self._progress.is_identified:
             # The session might be gone: the next attempt starts where its spec says, instead of failing again.
@@ -221,7 +225,7 @@ class AgentRunAttempt:
 
     def _share_out(self) -> None:
         """Give the next program what is left of the budgets of the task and of its author."""
-        self._budgets[TASK] = left_of(self._order.budget, self._progress.now.earlier)
+        self._budgets[TASK] = left_of(self._spec.budget, self._progress.now.earlier)
         if self._author_left is not None:
             self._budgets[AUTHOR] = left_of(self._author_left, self._spent())
 
@@ -234,13 +238,13 @@ class AgentRunAttempt:
     def _other_model(self, assignment: RunAssignment, report: RunReport) -> RunAssignment | None:
         if self._progress.now.fell_back:
             return None
-        return fallback_of(self._profile, assignment, report, parent_model=self._order.parent_model)
+        return fallback_of(self._profile, assignment, report, parent_model=self._spec.parent_model)
 
     async def _ask_for(self, call: ReviewableToolCall) -> None:
         """Return if the tool call is allowed; otherwise the run ends here, and a later one resumes the session."""
         self._progress.now = replace(self._progress.now, is_deferred=True)
         await self._progress.keep()
-        await self._desk.guard(call.tool, call.arguments, shown=call.shown)
+        await self._context.guard(call.tool, call.arguments, shown=call.shown)
         self._agreed = call
 
     def _limited(self, assignment: RunAssignment) -> RunAssignment:
@@ -249,57 +253,55 @@ class AgentRunAttempt:
         return replace(assignment, max_turns=tight.turns, max_cost_usd=tight.cost_usd)
 
     def _setting(self, line: HookServer) -> ProgramEnvironment:
-        order = self._order
+        spec = self._spec
         directory, care = (
-            self._places.workspace(order.workspace or order.task_id, order.task_id)
-            if order.directory is None
-            else (order.directory, DirectoryPolicy.EXISTING)
+            self._places.workspace(spec.workspace or spec.task_id, spec.task_id)
+            if spec.directory is None
+            else (spec.directory, DirectoryPolicy.EXISTING)
         )
-        added = {"ADE_TASK_ID": order.task_id, "ADE_RUN_ID": order.run_id, **environment_of_trace(order.trace)}
+        added = {"ADE_TASK_ID": spec.task_id, "ADE_RUN_ID": spec.run_id, **environment_of_trace(spec.trace)}
         return ProgramEnvironment(
             directory=directory,
             care=care,
-            environment=order.environment,
+            environment=spec.environment,
             added=added,
             budgets=self._budgets,
             line=line,
-            silence_s=order.lease_s,
+            silence_s=spec.lease_s,
         )
 
-    async def _watch_purse(self) -> None:
+    async def _watch_author_budget(self) -> None:
         """Reread the author's budget regularly, because the author's other runs share it."""
-        while self._purse is not None and self._order.author is not None:
-            await asyncio.sleep(_PURSE_S)
+        while self._spending is not None and self._spec.author is not None:
+            await asyncio.sleep(_AUTHOR_BUDGET_S)
             try:
                 await self._enter()
-                await self._look_into_purse()
+                await self._read_author_budget()
             except AdeError as error:  # the next read might succeed
-                log.warning("agent.purse_not_read", task_id=self._order.task_id, error=str(error))
+                log.warning("agent_run.budget_not_read", task_id=self._spec.task_id, error=str(error))
 
-    async def _look_into_purse(self) -> None:
-        if self._purse is None or self._order.author is None:
+    async def _read_author_budget(self) -> None:
+        if self._spending is None or self._spec.author is None:
             return
-        self._author_left = await self._purse.budget_of(self._order.author, self._order.run_id)
+        self._author_left = await self._spending.budget_of(self._spec.author, self._spec.run_id)
         if self._author_left is not None and AUTHOR in self._budgets:  # a program is running
             done = difference(self._progress.now.earlier, self._before)
             self._budgets[AUTHOR] = left_of(self._author_left, done)
 
     async def _enter(self) -> None:
-        if self._purse is not None and self._order.author is not None:
-            await self._purse.enter(self._order.author, self._order.run_id, self._spent())
+        if self._spending is not None and self._spec.author is not None:
+            await self._spending.enter(self._spec.author, self._spec.run_id, self._spent())
 
     def _spent(self) -> UsageReported:
         """Return what this attempt has spent, as far as known."""
-        now = self._progress.now
-        running = UsageReported(tokens=now.tokens, cost_usd=now.cost_usd, turns=now.turns)
-        return difference(together(now.earlier, running), self._before)
+        return difference(spent_by(self._progress.now), self._before)
 
     async def _leave(self) -> None:
         try:
             await self._enter()
             await self._lines.end()
         except AdeError as error:  # the outcome is already recorded, or another worker has the run by now
-            log.warning("agent.not_told", task_id=self._order.task_id, error=str(error))
+            log.warning("agent_run.end_not_recorded", task_id=self._spec.task_id, error=str(error))
 
     def result(self, report: RunReport) -> AgentResult:
         """Return the task result of a successful report."""
@@ -345,6 +347,7 @@ class RateLimitBackoff:
             self._until = max(self._until, self._now() + min(wait, limit))
 
     def left_ms(self) -> int:
+        """Return how long the pause still lasts."""
         return max(self._until - self._now(), 0)
 
 
@@ -358,20 +361,20 @@ class AgentRunner:
     """Runs agents of one profile. `now` returns the time in ms."""
 
     def __init__(
-        self, profile: Profile, places: RunFiles, *, now: Callable[[], int], purse: SpendingBudget | None = None
+        self, profile: Profile, places: RunFiles, *, now: Callable[[], int], spending: SpendingBudget | None = None
     ) -> None:
         self.profile = profile
         self._places = places
         self._now = now
-        self._purse = purse
+        self._spending = spending
         self._cooling = RateLimitBackoff(now)
 
-    async def run(self, order: AgentRunSpec, desk: RunContext) -> AgentResult:
+    async def run(self, spec: AgentRunSpec, context: RunContext) -> AgentResult:
         """Return the result. Raises RunFailed with the task outcome; holds and cancellations propagate."""
         if wait := self._cooling.left_ms():
             message = f"the provider of {self.profile.name} asked for a pause of {wait / 1000:.0f} s more"
             raise RunFailed(Failed(_error(FailureKind.RATE_LIMITED, "AgentRateLimited", message), wait))
-        attempt = AgentRunAttempt(self.profile, self._places, order, desk, self._purse)
+        attempt = AgentRunAttempt(self.profile, self._places, spec, context, self._spending)
         try:
             report = await attempt.perform()
         except (ProgramNotStarted, InvalidArguments) as error:
@@ -385,12 +388,9 @@ class AgentRunner:
             attempt.transcript.fail(report.error or report.failure.value)
             raise RunFailed(failed_outcome(report, self._now()))
         result = attempt.result(report)
-        attempt.transcript.succeed(_head(result), result.report)
+        head = header(result.subagent_type, result.agent_id, result.conversation_id)
+        attempt.transcript.succeed(head, result.report)
         return result
-
-
-def _head(result: AgentResult) -> str:
-    return messages.header(result.subagent_type, result.agent_id, result.conversation_id)
 
 
 def _refused(error: ProgramNotStarted | InvalidArguments) -> TaskError:

@@ -24,7 +24,7 @@ from ade.approvals.commands.votes import (
 from ade.approvals.delegations import conditions_of
 from ade.approvals.model import Delegation
 from ade.approvals.risk import RiskLevel
-from ade.approvals.stats import ApprovalOutcome, ApprovalStats, EndedApprovals
+from ade.approvals.stats import ApprovalOutcome, EndedApprovals
 from ade.cli.command import command, group
 from ade.cli.identity import account_of, as_option, me
 from ade.cli.ids import find_id
@@ -118,10 +118,10 @@ def _state(each: Delegation, now: int) -> str:
 @click.option("--to-level", type=_LEVEL, default="critical", show_default=True, help="Only up to this risk level.")
 @click.option("--cascade", "cascades", is_flag=True, help="The delegate can delegate further.")
 @as_option
-async def create(session: "Session", /, from_level: str, to_level: str, **given: Any) -> None:
+async def create(session: "Session", /, from_level: str, to_level: str, **options: Any) -> None:
     """Let someone else answer reviews for you for a while, for all tasks or only some."""
     async with session.api() as api:
-        made = await api.create_delegation(from_level=RiskLevel(from_level), to_level=RiskLevel(to_level), **given)
+        made = await api.create_delegation(from_level=RiskLevel(from_level), to_level=RiskLevel(to_level), **options)
     _print_delegation(session, made)
 
 
@@ -169,18 +169,22 @@ async def stats(session: "Session", name: str | None, of_all: bool, over: str) -
 
 async def _show_one(session: "Session", account: str | None) -> None:
     async with session.api() as api:
-        seen = await api.get_account_approval_stats(account or await account_of(session, api))
+        figures = await api.get_account_approval_stats(account or await account_of(session, api))
     if session.out.as_json:
-        session.out.document(seen)
+        session.out.document(figures)
         return
-    last = f"{seen.last_action}, {local_with_distance(seen.last_at, now=now_ms())}" if seen.last_at is not None else ""
+    last = (
+        f"{figures.last_action}, {local_with_distance(figures.last_at, now=now_ms())}"
+        if figures.last_at is not None
+        else ""
+    )
     session.out.facts(
         [
-            ("account", seen.account),
-            ("waiting", str(seen.pending)),
-            ("approved today", str(seen.approved)),
-            ("rejected today", str(seen.rejected)),
-            ("takes on average", _time(seen.response_ms)),
+            ("account", figures.account),
+            ("waiting", str(figures.pending)),
+            ("approved today", str(figures.approved)),
+            ("rejected today", str(figures.rejected)),
+            ("takes on average", _time(figures.response_ms)),
             ("last", last),
         ]
     )
@@ -188,11 +192,11 @@ async def _show_one(session: "Session", account: str | None) -> None:
 
 async def _show_all(session: "Session", seconds: float) -> None:
     async with session.api() as api:
-        seen = await api.get_approval_stats(over=seconds)
+        figures = await api.get_approval_stats(over=seconds)
     if session.out.as_json:
-        session.out.document(seen)
+        session.out.document(figures)
         return
-    now = seen.waiting
+    now = figures.waiting
     risks = ", ".join(f"{count} {level}" for level, count in now.by_level.items() if count)
     session.out.facts(
         [
@@ -203,15 +207,12 @@ async def _show_all(session: "Session", seconds: float) -> None:
             ("the longest", _time(now.oldest_ms)),
             ("ends within an hour", str(now.due_soon)),
             ("nobody could answer", str(now.blocked)),
-            ("figures since", local_with_distance(seen.since, now=seen.at)),
+            ("figures since", local_with_distance(figures.since, now=figures.at)),
         ]
     )
-    rows = [(each.policy, str(each.waiting), *_figures(each.ended)) for each in seen.policies]
-    session.out.table(STATS_COLUMNS, [*rows, *_sum(seen)] if len(rows) > 1 else rows, ("others", "p95"))
-
-
-def _sum(seen: ApprovalStats) -> list[tuple[str, ...]]:
-    return [("all", str(seen.waiting.count), *_figures(seen.ended))]
+    rows = [(each.policy, str(each.waiting), *_figures(each.ended)) for each in figures.policies]
+    total = ("all", str(figures.waiting.count), *_figures(figures.ended))
+    session.out.table(STATS_COLUMNS, [*rows, total] if len(rows) > 1 else rows, ("others", "p95"))
 
 
 def _figures(ended: EndedApprovals) -> tuple[str, ...]:
@@ -256,11 +257,11 @@ async def amend(
         raise click.UsageError("Say what to change: KEY=VALUE, --args or --description.")
     async with session.api() as api:
         task, gate = await gate_with_digest(api, task_id, whole=bool(pairs))
-        seen = whole_digest(gate, digest)
+        full_digest = whole_digest(gate, digest)
         args = None
         if pairs or arguments is not None:
             args = await changed_arguments(session, api, task, pairs, arguments)
-        after = await api.amend_approval(task.id, digest=seen, args=args, description=description, reason=reason)
+        after = await api.amend_approval(task.id, digest=full_digest, args=args, description=description, reason=reason)
     print_vote(session, after)
 
 

@@ -69,12 +69,12 @@ async def new(
 
     It runs only after it is submitted and approved; until it is submitted, it can be edited.
     """
-    said = said_options(given)
+    chosen = said_options(given)
     if not allow_unknown:
         await check_name(session, name)
     async with session.api_for_new() as (app, api):
         values = {**(arguments or {}), **parse_pairs(pairs, await schema_of(session, api, name))}
-        options = await chosen_options(api, said)
+        options = await chosen_options(api, chosen)
         task = await make_task(session, app, api, name, values, options, draft=True, allow_unknown=allow_unknown)
     if session.out.as_json:
         session.out.document(task)

@@ -114,7 +114,7 @@ async def show(session: "Session") -> None:
     document = _NOTHING | edition.rules
     rules = [_guard_row(number, rule) for number, rule in enumerate(document["guard"], 1)]
     entries: list[Row] = [
-        (entry["id"], _told(entry, _FOR) or "those that name it", compact(entry["rules"]))
+        (entry["id"], _shown(entry, _FOR) or "those that name it", compact(entry["rules"]))
         for entry in document["policy"]
     ]
     values: list[Row] = [(pattern, str(value)) for pattern, value in document["criticality"].items()]
@@ -125,11 +125,11 @@ async def show(session: "Session") -> None:
 
 
 def _guard_row(number: int, rule: dict[str, Any]) -> Row:
-    conditions = _told(rule, tuple(name for name in rule if name not in _NOT_FOR)) or "everything"
+    conditions = _shown(rule, tuple(name for name in rule if name not in _NOT_FOR)) or "everything"
     return (str(number), rule["do"], conditions, rule.get("policy", ""), rule.get("reason", ""))
 
 
-def _told(document: dict[str, Any], names: tuple[str, ...]) -> str:
+def _shown(document: dict[str, Any], names: tuple[str, ...]) -> str:
     return ", ".join(f"{name} {compact(document[name])}" for name in names if name in document)
 
 

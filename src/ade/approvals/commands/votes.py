@@ -12,8 +12,8 @@ from ade.approvals.api import BatchItem
 from ade.approvals.errors import DigestMismatch
 from ade.approvals.model import UNDECIDED, Decision, Gate, GateState
 from ade.approvals.risk import RiskLevel
-from ade.approvals.views import GateView, PendingApproval, ReviewView, RuleView, VoteView, gate_to_answer
-from ade.approvals.votes import no_such_gate
+from ade.approvals.views import GateView, PendingApproval, ReviewView, RuleView, VoteView
+from ade.approvals.votes import gate_to_answer
 from ade.cli.command import command
 from ade.cli.exit_codes import ExitCode
 from ade.cli.identity import account_of, as_option
@@ -131,8 +131,8 @@ def _vote_row(vote: VoteView) -> Row:
 
 
 def _step_row(step: Any) -> Row:
-    told = "early" if step.is_early else "yes" if step.is_fired else ""
-    return (local(step.at), ", ".join([*step.users, *(f"role {role}" for role in step.roles)]), told)
+    fired = "early" if step.is_early else "yes" if step.is_fired else ""
+    return (local(step.at), ", ".join([*step.users, *(f"role {role}" for role in step.roles)]), fired)
 
 
 def _print_facts(out: CommandOutput, review: ReviewView, now: int) -> None:
@@ -201,28 +201,28 @@ def _answer_options(command: F) -> F:
 @_answer_options
 @click.option("--reason", default="", help="The reason; stored with the vote.")
 @password_option
-async def approve(session: "Session", /, **given: Any) -> None:
+async def approve(session: "Session", /, **options: Any) -> None:
     """Approve exactly what has this digest. A high risk requires your password.
 
     On a terminal, and without --digest, the task is shown, and you are asked.
     """
-    await _answer(session, Decision.APPROVE, **given)
+    await _answer(session, Decision.APPROVE, **options)
 
 
 @command("reject")
 @_answer_options
 @click.option("--reason", default="", help="The reason; stored with the vote.")
-async def reject(session: "Session", /, **given: Any) -> None:
+async def reject(session: "Session", /, **options: Any) -> None:
     """Reject a task. If the policy requires several rejections, it waits for the others."""
-    await _answer(session, Decision.REJECT, **given)
+    await _answer(session, Decision.REJECT, **options)
 
 
 @command("request-changes")
 @_answer_options
 @click.option("--reason", required=True, help="The requested changes; stored with the vote.")
-async def request_changes(session: "Session", /, **given: Any) -> None:
+async def request_changes(session: "Session", /, **options: Any) -> None:
     """Request changes and return a task to its author."""
-    await _answer(session, Decision.REQUEST_CHANGES, **given)
+    await _answer(session, Decision.REQUEST_CHANGES, **options)
 
 
 async def _answer(
@@ -271,16 +271,12 @@ async def gate_with_digest(api: "Client", text: str, *, whole: bool = False) -> 
     """
     task_id, gate_id = await named_gate(api, text)
     task = await api.get_task(task_id, whole=whole)
-    number = "" if gate_id is None else gate_id.partition(".")[2]
-    gate = gate_to_answer(task, number)
-    if gate is None:
-        raise no_such_gate(task, gate_id)
-    return task, gate
+    return task, gate_to_answer(task, gate_id)
 
 
-def whole_digest(gate: Gate, given: str) -> str:
+def whole_digest(gate: Gate, prefix: str) -> str:
     """Return the gate's digest for a prefix. Raises DigestMismatch if the prefix is not the gate's."""
-    text = given.strip().lower()
+    text = prefix.strip().lower()
     if len(text) < LEAST:
         raise click.UsageError(f"Give at least the first {LEAST} characters of the digest.")
     if not gate.digest.startswith(text):
@@ -296,9 +292,9 @@ async def _show_and_ask(session: "Session", api: "Client", task: Task, decision:
         raise click.UsageError(
             f"Name what you reviewed: --digest D. `ade approvals show {task.id}` shows it with its digest."
         )
-    seen = await api.get_approval(task.id)
-    session.out.line(f"{seen.name} {bytes(seen.args).decode()}")
-    print_review(session.out, seen.review, now=now_ms())
+    approval = await api.get_approval(task.id)
+    session.out.line(f"{approval.name} {bytes(approval.args).decode()}")
+    print_review(session.out, approval.review, now=now_ms())
     ask(_ASKED[decision])
 
 
