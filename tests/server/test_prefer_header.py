@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ade.accounts.model import RATES, RateClass
-from ade.server.etags import Preference, read_prefer, read_wait
+from ade.server.etags import Preference, read_prefer
 from ade.server.rate_limits import WEB_RATES, RateLimitRule, check_rate, limit_of, rate_headers
 from tests.depth import examples
 from tests.domain import RequestRefused, TrafficClass
@@ -49,17 +49,6 @@ def test_no_header_is_a_trap(header: str) -> None:
 
 def test_long_runs_of_spaces_take_no_time() -> None:
     assert read_prefer("a" + " ;" * 300 + " " * 500 + "@") == Preference()
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("0", 0), ("60", 60)])
-def test_a_wait_in_the_address_is_read(text: str, seconds: int) -> None:
-    assert read_wait(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "-1", "61", "1.5", "x", "٣", " 1"])
-def test_a_wait_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(RequestRefused, match="0 to 60"):
-        read_wait(text)
 
 
 READS = RateLimitRule(name=TrafficClass.READ, count=600, period_ms=60_000)

@@ -40,7 +40,7 @@ class Session:
     def __init__(self, options: SharedOptions) -> None:
         self.options = options
         self.flags: dict[str, object] = {}  # settings given as options of the command, by dotted name
-        self._looked_at: Stores | None = None  # opened read-only
+        self._read_only: Stores | None = None  # opened read-only
         self.is_here = False  # the command applies to this machine, even if the settings name a server
 
     @cached_property
@@ -133,7 +133,7 @@ class Session:
         `timeout_s` applies to one response of a server.
         """
         if self.server is not None:
-            self._check_nobody_else(self.server)
+            self._reject_acting_as(self.server)
             server = self.server
             async with connect(
                 server.url, token=server.token, timeout=timeout_s, allow_plain=server.allow_plain
@@ -141,9 +141,9 @@ class Session:
                 gc.enable()
                 yield client
             return
-        request = self._asked()
+        request = self._request()
         async with self.stores(must_exist=must_exist) as stores:
-            yield Client(StoreTransport(self._office(stores), request))
+            yield Client(StoreTransport(self._services(stores), request))
 
     @asynccontextmanager
     async def api_for_new(self) -> "AsyncIterator[tuple[Ade | None, Client]]":
@@ -159,21 +159,21 @@ class Session:
         """Return a client for the store of an open app."""
         from ade.composition.app_store import services_of_app
 
-        return Client(StoreTransport(services_of_app(app, await app.open()), self._asked()))
+        return Client(StoreTransport(services_of_app(app, await app.open()), self._request()))
 
-    def _check_nobody_else(self, server: ServerTarget) -> None:
+    def _reject_acting_as(self, server: ServerTarget) -> None:
         """Reject --as with a server, which identifies the caller by the token. Raises NeedsStore."""
         if self.options.acting_as is not None:
             raise NeedsStore(
                 f"--as is for a local store; with {without_password(server.url)}, the token decides who you are"
             )
 
-    def _asked(self) -> RequestContext:
+    def _request(self) -> RequestContext:
         """The caller on a local store, where anyone who can open it has every permission."""
         return RequestContext(actor=self.actor if self.options.acting_as is None else self.account, author=self.account)
 
-    def _office(self, stores: Stores) -> Services:
-        if self._looked_at is not None:
+    def _services(self, stores: Stores) -> Services:
+        if self._read_only is not None:
             return read_only_services(stores, self.settings)
         from ade.composition.app_store import services_on_store
 
@@ -204,8 +204,8 @@ class Session:
         """Open the store. By default it must exist, because an empty new store would hide a wrong URL."""
         self.check_local()
         gc.enable()  # imports are done; from here on there can be garbage
-        if self._looked_at is not None:
-            yield self._looked_at
+        if self._read_only is not None:
+            yield self._read_only
             return
         stores = await open_stores(self.settings.store.url, self.settings, must_exist=must_exist)
         try:
@@ -217,16 +217,16 @@ class Session:
         """Run a read-only command. On a file it needs no event loop, whose loading would take half the time."""
         try:
             if self.server is None:
-                self._looked_at = open_read_only(self.settings.store.url, self.settings)
+                self._read_only = open_read_only(self.settings.store.url, self.settings)
         except BaseException:
             work.close()  # it was never started
             raise
-        if self._looked_at is None:
+        if self._read_only is None:
             return self.run(work)
         try:
             return _without_loop(work)
         finally:
-            _without_loop(self._looked_at.close())
+            _without_loop(self._read_only.close())
 
     @property
     def actor(self) -> str:

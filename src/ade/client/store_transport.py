@@ -35,8 +35,8 @@ class StoreTransport:
     """
 
     def __init__(self, services: Services, request: RequestContext) -> None:
-        self._office = services
-        self._asked = request
+        self._services = services
+        self._request = request
 
     def __repr__(self) -> str:
         return "StoreTransport()"
@@ -46,14 +46,14 @@ class StoreTransport:
         forms = {"query": ask.query, "body": ask.body}
         given = {name: form for name, form in forms.items() if form is not None}
         try:
-            answer = await operation.function(self._office, self._asking(ask, operation), *ask.path, **given)
+            answer = await operation.function(self._services, self._asking(ask, operation), *ask.path, **given)
         except RequestRefused as refused:
             raise error_of_refusal(refused) from refused
-        return _as_seen(answer)
+        return _redacted(answer)
 
     async def follow_events(self, spec: EventSubscriptionRequest) -> "AsyncGenerator[Event | Gap, None]":
         is_wanted = compile_filter(parse_filter(spec.pairs()))
-        events = self._office.stores.events
+        events = self._services.stores.events
         last = spec.after
         if last is None:
             newest = await events.newest(1)
@@ -67,7 +67,7 @@ class StoreTransport:
             await asyncio.sleep(_LOOK_S)
 
     async def follow_output(self, task_id: str, after: int) -> "AsyncGenerator[OutputLine, None]":
-        stores = self._office.stores
+        stores = self._services.stores
         while True:
             seen = stores.wakeups.generation(DONE)
             is_final = (await get(stores, task_id)).is_final  # before reading, so that no last line is missed
@@ -85,7 +85,7 @@ class StoreTransport:
 
     def _asking(self, ask: OperationCall, operation: Operation) -> RequestContext:
         """Return the context of a call. Raises NotPermitted."""
-        who = replace(self._asked, wait_s=_wait_s(ask), operation=ask.operation)
+        who = replace(self._request, wait_s=_wait_s(ask), operation=ask.operation)
         if who.caller is None and ask.body is None:
             return who  # a read without authentication needs no more
         access, route = who.access, operation.route
@@ -110,7 +110,7 @@ def _wait_s(ask: OperationCall) -> float:
     return float(getattr(ask.query, "wait", None) or 0)
 
 
-def _as_seen(answer: Any) -> Any:
+def _redacted(answer: Any) -> Any:
     """Return the result without private fields."""
     if isinstance(answer, VersionedRecord):
         return VersionedRecord(redacted(answer.record), answer.version)

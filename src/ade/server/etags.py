@@ -155,10 +155,3 @@ def read_prefer(header: str | None, *, longest_s: int = LONGEST_WAIT_S) -> Prefe
     wait = named.get("wait")
     seconds = min(int(wait), longest_s) if wait is not None and _SECONDS.fullmatch(wait) else None
     return Preference(wait_s=seconds, is_async="respond-async" in named)
-
-
-def read_wait(parameter: str, *, longest_s: int = LONGEST_WAIT_S) -> int:
-    """Return the seconds in `?wait=`. Raises RequestRefused (400)."""
-    if _SECONDS.fullmatch(parameter) and int(parameter) <= longest_s:
-        return int(parameter)
-    raise RequestRefused(HttpFault.BAD_REQUEST, f"wait is a whole number of seconds from 0 to {longest_s}")

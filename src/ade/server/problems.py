@@ -389,19 +389,19 @@ def error_of_refusal(refused: RequestRefused) -> AdeError:
 def read_problem(status: int, body: bytes, headers: Mapping[str, str]) -> Problem:
     """Parse a problem body. Without one, as from a proxy, the problem has only the status."""
     try:
-        told: Any = msgspec.json.decode(body)
+        members: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        told = None
-    if not isinstance(told, dict) or not isinstance(told.get("code"), str):
+        members = None
+    if not isinstance(members, dict) or not isinstance(members.get("code"), str):
         detail = f"the response has status {status} and no details; is this the address of an ADE server?"
         return Problem(code=ServerProblem.code, status=status, title="", detail=detail, headers=headers)
     return Problem(
-        code=told["code"][:100],
+        code=members["code"][:100],
         status=status,
-        title=_text(told.get("title")),
-        detail=_text(told.get("detail")),
-        instance=_text(told.get("instance")) or None,
-        more={name: value for name, value in told.items() if name not in _KNOWN},
+        title=_text(members.get("title")),
+        detail=_text(members.get("detail")),
+        instance=_text(members.get("instance")) or None,
+        more={name: value for name, value in members.items() if name not in _KNOWN},
         headers=headers,
     )
 

@@ -216,8 +216,8 @@ def _output_start(request: HttpRequest) -> int:
     unknown = sorted({name for name, _ in request.pairs} - {"after"})
     if unknown:
         raise RequestRefused(HttpFault.BAD_REQUEST, f"unknown parameter {unknown[0][:60]!r}; a stream takes `after`")
-    told = request.named.get("last-event-id") or _one(request, "after")
-    return 0 if told is None else parse_seq(told, "after")
+    last_seq = request.named.get("last-event-id") or _one(request, "after")
+    return 0 if last_seq is None else parse_seq(last_seq, "after")
 
 
 def _one(request: HttpRequest, name: str) -> str | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta, timezone
 from functools import cache, lru_cache, partial
-from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import NODEFAULT, UNSET, Meta, Raw, Struct, UnsetType, structs
@@ -28,26 +28,7 @@ from ade.tasks.admission import LAST_MOMENT
 # fields, so decisions that depend only on the type are made once, as in `dataclasses`.
 
 
-class CompiledField(Protocol):
-    """The attributes of a `CodecField` that the generated functions need."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def out(self) -> Callable[[Any], Any] | None: ...
-    @property
-    def back(self) -> Callable[[Any], Any] | None: ...
-    @property
-    def kind(self) -> Any: ...
-    @property
-    def is_moment(self) -> bool: ...
-    @property
-    def is_required(self) -> bool: ...
-    @property
-    def needs_none(self) -> bool: ...
-
-
-def compiled_out(wire: type[Struct], fields: Sequence[CompiledField]) -> Callable[[Any], Any]:
+def compiled_out(wire: type[Struct], fields: "Sequence[CodecField]") -> Callable[[Any], Any]:
     """Generate `record -> wire form`, with the same fields in the same order.
 
     The generated source contains only Struct field names, so it cannot contain foreign code.
@@ -64,7 +45,7 @@ def compiled_out(wire: type[Struct], fields: Sequence[CompiledField]) -> Callabl
     return made
 
 
-def compiled_back(record: type[Struct], fields: Sequence[CompiledField]) -> Callable[[Any], Any]:
+def compiled_back(record: type[Struct], fields: "Sequence[CodecField]") -> Callable[[Any], Any]:
     """Generate `wire form -> record`. Absent and None fields get the default of the record, if any."""
     known: dict[str, Any] = {"Record": record, "UNSET": UNSET}
     lines = ["def back(wire):", "    given = {}"]
@@ -90,7 +71,7 @@ def _absent(wire: type[Struct], name: str) -> Any:
     return defaults[index] if -index <= len(defaults) else None
 
 
-def _expression(number: int, field: CompiledField) -> str:
+def _expression(number: int, field: "CodecField") -> str:
     sent = f"out_{number}(value)" if field.out is not None else "value"
     empty = ["value is None"] if field.is_required and field.out is not None else _emptiness(field)
     if not empty:
@@ -100,7 +81,7 @@ def _expression(number: int, field: CompiledField) -> str:
     return f"{first}{''.join(others)}{sent}"
 
 
-def _emptiness(field: CompiledField) -> list[str]:
+def _emptiness(field: "CodecField") -> list[str]:
     """The conditions under which a field is omitted, as far as its type allows them."""
     if field.is_required:
         return []
@@ -179,8 +160,8 @@ def _second(seconds: int) -> str:
 
 def event_to_wire(event: Event) -> Event:
     """Return the event with the times in its payload as RFC 3339 text."""
-    told = with_moments(event.type, event.payload, _written)
-    return event if told is event.payload else structs.replace(event, payload=told)
+    payload = with_moments(event.type, event.payload, _written)
+    return event if payload is event.payload else structs.replace(event, payload=payload)
 
 
 def event_from_wire(event: Event) -> Event:

@@ -30,7 +30,6 @@ from ade.server.etags import (
     is_not_modified,
     read_prefer,
     read_tags,
-    read_wait,
 )
 from ade.server.idempotency import fingerprint, own_task_key, place_of, read_key
 from ade.server.pagination import read_cursor, write_cursor
@@ -114,8 +113,6 @@ def preferences(data: bytes) -> None:
     found = read_prefer(header)
     assert found.wait_s is None or 0 <= found.wait_s <= LONGEST_WAIT_S
     assert found.applied is None or read_prefer(found.applied) == found
-    wait = let(lambda: read_wait(header), RequestRefused)
-    assert wait is None or 0 <= wait <= LONGEST_WAIT_S
 
 
 @target(
