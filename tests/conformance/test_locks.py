@@ -8,6 +8,7 @@ from msgspec import structs
 from ade.errors import LockLost, LockRateLimited, TooManyLocks, UpgradeDeadlock
 from ade.locks.deadlocks import DeadlockVictimChoice, QueueReorder
 from ade.stores.resource_ports import LockQuery, LockStore, LockUpdates
+from tests.clocks import set_back
 from tests.conformance.scene import Scene
 from tests.domain import LockLimits, LockMode, LockRequest, validate_request
 
@@ -365,7 +366,7 @@ class TestHowOftenOneMayAsk:
     async def test_a_clock_that_is_put_back_locks_nobody_out(self, people: People) -> None:
         for number in range(2):
             await people.ask(f"a{number}", owner="ada", limits=self.LIMITS)
-        people.scene.clock.advance(-3600)
+        set_back(people.scene.clock, 3600)
 
         await people.hold("a3", ("repo:a3", WRITE), owner="ada", limits=self.LIMITS)
         assert await self.refused(people, "a4") == 5_000

@@ -59,9 +59,9 @@ async def test_nothing_is_known_of_a_store_that_is_new(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("since", "until", "step_s", "what"),
     [
-        (0, 60_000, 30, "whole minutes"),
-        (0, 60_000, 0, "whole minutes"),
-        (0, 60_000, -60, "whole minutes"),
+        (0, 60_000, 30, "whole number of minutes"),
+        (0, 60_000, 0, "whole number of minutes"),
+        (0, 60_000, -60, "whole number of minutes"),
         (60_000, 60_000, 60, "must be before"),
         (-1, 60_000, 60, "must be before"),
         (0, (MOST_POINTS + 1) * 60_000, 60, "longer steps"),

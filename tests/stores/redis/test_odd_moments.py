@@ -19,6 +19,7 @@ from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.sweeps import RedisSweeps, claim_job
 from ade.tasks.decisions import cancel, edit, replay, settle
 from ade.testing import TestClock
+from tests.clocks import set_back
 from tests.conformance.scene import Scene, raw
 from tests.domain import (
     AfterFailure,
@@ -65,7 +66,7 @@ def sweeps_of(ports: Ports) -> RedisSweeps:
 
 async def test_a_duty_goes_on_although_its_performer_died_before_the_clock_went_back(ports: Ports) -> None:
     assert await claim_job(ports.link, ports.timing, "settle", "p1", 10_000)
-    ports.clock.advance(-HOUR_S)
+    set_back(ports.clock, HOUR_S)
 
     assert await claim_job(ports.link, ports.timing, "settle", "p2", 10_000)
     assert not await claim_job(ports.link, ports.timing, "settle", "p1", 10_000)
@@ -75,7 +76,7 @@ async def test_a_lease_from_before_the_clock_went_back_ends_when_it_would_have(p
     sweeps = sweeps_of(ports)
     lost = await ports.start()
     await sweeps.due(10)
-    ports.clock.advance(-HOUR_S)
+    set_back(ports.clock, HOUR_S)
     held = await ports.start()
     assert (await sweeps.due(10)).expired == []
 
@@ -89,7 +90,7 @@ async def test_a_lease_from_before_the_clock_went_back_ends_when_it_would_have(p
 async def test_a_lease_given_right_after_the_clock_went_back_is_whole(ports: Ports) -> None:
     sweeps = sweeps_of(ports)
     await sweeps.due(10)
-    ports.clock.advance(-LEASE_MS / 1000 + 2)
+    set_back(ports.clock, LEASE_MS / 1000 + 2)
     await ports.start()
 
     await sweeps.due(10)
@@ -104,7 +105,7 @@ async def test_a_lease_renewed_right_after_the_clock_went_back_is_whole(ports: P
     sweeps = sweeps_of(ports)
     held = await ports.start()
     await sweeps.due(10)
-    ports.clock.advance(-LEASE_MS / 1000 + 2)
+    set_back(ports.clock, LEASE_MS / 1000 + 2)
     ports.workers.renew(ports.worker(), {str(held.run_id): held.id}, lease_ms=LEASE_MS)
 
     await sweeps.due(10)
@@ -127,7 +128,7 @@ async def _claimed_of_a_rate_used_up(opened: Ports) -> list[int]:
     queues = [opened.queue_in(each) for each in range(opened.link.partitions)]
     await opened.tasks.add([opened.task(queue=queue) for queue in queues * 4])
     first = len(await claim(opened, 4))
-    opened.clock.advance(-HOUR_S)
+    set_back(opened.clock, HOUR_S)
     early = len(await claim(opened, 4))
     opened.clock.advance(61)
     return [first, early, len(await claim(opened, 4))]

@@ -1,4 +1,4 @@
-"""A store opened to be looked at: what it shows, and that it changes nothing."""
+"""A store opened read-only: what it shows, and that it changes nothing."""
 
 import os
 from pathlib import Path
@@ -56,7 +56,7 @@ async def test_it_refuses_to_write(tmp_path: Path) -> None:
     look = open_read_only_store(await kept(tmp_path))
     assert look is not None
 
-    with pytest.raises(StoreReadOnly, match="opened to be looked at"):
+    with pytest.raises(StoreReadOnly, match="opened read-only"):
         await look.tasks.add([new_task(id="never")])
     await look.close()
 
