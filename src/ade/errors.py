@@ -8,18 +8,18 @@ from ade.failures import TaskError
 # Advice is for users of the command line, so it is kept apart from messages that are also sent over HTTP.
 
 
-def with_advice(told: str, advice: str | None) -> str:
+def with_advice(message: str, advice: str | None) -> str:
     """Join a message and its advice, for the command line."""
     if not advice:
-        return told
-    return f"{told} {advice}." if told.endswith(".") else f"{told}; {advice}"
+        return message
+    return f"{message} {advice}." if message.endswith(".") else f"{message}; {advice}"
 
 
-def close_names(name: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
+def close_names(name: str, names: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
     """Return the known names that were probably meant, the closest first."""
     from difflib import get_close_matches  # 0.5 ms at startup, and needed only after a mistake
 
-    return get_close_matches(name, list(known), n=most, cutoff=cutoff)
+    return get_close_matches(name, list(names), n=most, cutoff=cutoff)
 
 
 class AdeError(Exception):

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from ade.accounts.authentication import REFUSALS, WRONG, CallerCache, authenticate, require_own
-from ade.accounts.sessions import end_all, end_session, sign_in
+from ade.accounts.sessions import end, end_all, sign_in
 from ade.accounts.tokens import create_token, revoke_token
+from ade.accounts.users import fingerprint
 from ade.errors import NotPermitted, StoreUnavailable, UnknownTask
 from ade.server.credentials import Credentials
 from ade.server.operation import check_access
@@ -150,7 +151,7 @@ async def test_what_is_taken_away_counts_with_the_next_request(stores: Stores, c
             await complaint(stores, token, cache)
             await complaint(stores, session, cache)
         case "session":
-            await end_session(stores, session.session or "")
+            await end(stores, fingerprint(session.session or ""))
             await complaint(stores, session, cache)
         case _:
             await end_all(stores, "bob")

@@ -8,14 +8,14 @@ from ade.accounts.model import IDLE_MS, MAX_SESSION_MS, NotAuthenticated, Permis
 from ade.accounts.sessions import (
     SignInConditions,
     check_password,
+    confirm,
+    end,
     end_all,
-    end_session,
     list_sessions,
-    reauthenticate,
     sign_in,
     use_session,
 )
-from ade.accounts.users import USERS, UserChanges, change_user, set_password
+from ade.accounts.users import USERS, UserChanges, change_user, fingerprint, set_password
 from ade.testing import TestClock
 from tests.accounts.conftest import CHEAP, PASSWORD, Hire, everything, told
 from tests.domain import Stores
@@ -148,8 +148,8 @@ async def test_a_role_that_was_taken_away_is_gone_at_the_next_use(stores: Stores
 async def test_signing_out_ends_this_session_alone(stores: Stores) -> None:
     here, there = await open_for(stores, "bob"), await open_for(stores, "bob")
 
-    await end_session(stores, here)
-    await end_session(stores, here)  # again: nothing to do
+    await end(stores, fingerprint(here))
+    await end(stores, fingerprint(here))  # again: nothing to do
 
     assert (await is_over(stores, here), await is_over(stores, there)) == (True, False)
     assert (await told(stores)).count("session.ended") == 1
@@ -209,7 +209,7 @@ async def test_a_session_that_ends_while_it_is_used_stays_ended(stores: Stores, 
     secret = await open_for(stores, "bob")
     clock.advance(120)
 
-    await use_session(meanwhile(stores, lambda: end_session(stores, secret)), secret)
+    await use_session(meanwhile(stores, lambda: end(stores, fingerprint(secret))), secret)
 
     assert await is_over(stores, secret)
 
@@ -229,8 +229,8 @@ async def test_a_fresh_password_is_noted(stores: Stores, clock: TestClock) -> No
     clock.advance(600)
 
     with pytest.raises(NotAuthenticated):
-        await reauthenticate(stores, secret, "wrong password 123")
-    assert (await reauthenticate(stores, secret, PASSWORD)).reauthenticated_at == clock.now()
+        await confirm(stores, fingerprint(secret), "wrong password 123")
+    assert (await confirm(stores, fingerprint(secret), PASSWORD)).reauthenticated_at == clock.now()
 
     caller = await use_session(stores, secret)
     assert caller.session is not None
@@ -244,13 +244,13 @@ async def test_a_made_up_session_is_none(stores: Stores) -> None:
     for guess in ("", "x" * 43, session.id, secret[:-1], "\ud800"):
         assert await is_over(stores, guess)
     with pytest.raises(NotAuthenticated):
-        await reauthenticate(stores, "made up", PASSWORD)
+        await confirm(stores, fingerprint("made up"), PASSWORD)
 
 
 async def test_no_secret_of_a_session_is_ever_told_or_kept(stores: Stores) -> None:
     secret = await open_for(stores, "bob")
     [session] = await list_sessions(stores)
-    await end_session(stores, secret)
+    await end(stores, fingerprint(secret))
 
     log = await everything(stores)
 

@@ -10,7 +10,7 @@ from ade.events.metrics_collector import (
     MetricsCollector,
     load,
     load_totals,
-    stand_aside,
+    skip_to_end,
 )
 from ade.events.rollups import HOUR_MS, MINUTE_MS, OTHER, Rollup, TaskCounters, hour_of, minute_of
 from ade.settings.sections import FigureSettings
@@ -219,12 +219,12 @@ async def test_what_is_not_counted_yet_is_not_trimmed(scene: Scene) -> None:
 
 
 async def test_where_nobody_counts_any_more_nothing_is_kept_back(scene: Scene) -> None:
-    await stand_aside(scene.stores)
+    await skip_to_end(scene.stores)
     assert (await scene.stores.events.cursors()).get(READER, 0) == 0
     await scene.add()
     await count(scene.stores)
     await scene.add()
-    await stand_aside(scene.stores)
+    await skip_to_end(scene.stores)
     assert (await scene.stores.events.cursors()).get(READER, 0) == await scene.stores.events.last_seq()
 
 

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from ade.accounts import sessions, tokens, users
 from ade.accounts.authentication import authenticate, log_foreign_access
-from ade.accounts.users import HashCost
+from ade.accounts.users import HashCost, fingerprint
 from ade.approvals import delegations
 from ade.server.credentials import Credentials
 from tests.domain import Delegation, NotAuthenticated, Stores, User, open_stores
@@ -32,10 +32,10 @@ async def _administer(stores: Stores) -> None:
     await users.add_user(stores, User(id="bot", is_human=False, owner="ada", roles=frozenset({"agent"})))
     await tokens.create_token(stores, "bot")
     secret, _ = await sessions.sign_in(stores, "ada", _PASSWORD)
-    await sessions.reauthenticate(stores, secret, _PASSWORD)
-    await sessions.end_session(stores, secret)
+    await sessions.confirm(stores, fingerprint(secret), _PASSWORD)
+    await sessions.end(stores, fingerprint(secret))
     secret, _ = await sessions.sign_in(stores, "ada", _PASSWORD, sessions.SignInConditions(ip="10.0.0.7"))
-    await sessions.reauthenticate(stores, secret, _PASSWORD)
+    await sessions.confirm(stores, fingerprint(secret), _PASSWORD)
     await users.set_password(stores, "ada", None)
     await users.change_user(stores, "bot", users.UserChanges(is_active=False, more_roles=frozenset({"worker"})))
 

@@ -26,8 +26,6 @@ from ade.accounts.model import (
     User,
     normal_roles,
 )
-from ade.accounts.users import get_user as users_get_user
-from ade.accounts.users import list_users as users_list_users
 from ade.accounts.views import CreatedLoginLink, CreatedToken, EndedSessions, UserView, view_user
 from ade.approvals.errors import ReauthenticationNeeded
 from ade.errors import NotPermitted
@@ -158,7 +156,7 @@ async def list_tokens(services: Services, request: RequestContext, query: ListTo
     known = await tokens.list_tokens(services.stores, account)
     if request.access is RouteAccess.OWN and account is None:
         own = acting(request)
-        mine = {own, *(user.id for user in await users_list_users(services.stores) if user.owner == own)}
+        mine = {own, *(user.id for user in await users.list_users(services.stores) if user.owner == own)}
         known = [token for token in known if token.account in mine]
     return cut("tokens", query, known)
 
@@ -167,31 +165,31 @@ async def list_tokens(services: Services, request: RequestContext, query: ListTo
 async def create_token(services: Services, request: RequestContext, body: NewToken) -> CreatedToken:
     """Make an access token; its secret is shown this once. For admins. A token has at most the permissions of its
     account."""
-    user = await users_get_user(services.stores, account_id(body.account))
+    user = await users.get_user(services.stores, account_id(body.account))
     scopes = body.scopes
     if request.caller is not None:
         scopes = requested_scopes(request.caller, user, scopes)
     return await _created(services, request, user.id, scopes, body.seconds, body.label)
 
 
-def requested_scopes(caller: Caller, user: User, wanted: frozenset[Permission] | None) -> frozenset[Permission]:
+def requested_scopes(caller: Caller, user: User, requested: frozenset[Permission] | None) -> frozenset[Permission]:
     """Return the scopes that this caller can give to a token of this user. Raises NotPermitted and InvalidToken."""
     possible = user.permissions - FOR_PEOPLE
     if user.id == caller.user.id:
         possible = user.permissions & caller.permissions  # a token cannot create one with more permissions
-    if wanted is None:
+    if requested is None:
         check_granted(caller, user.id, possible)
         return possible
-    beyond = (wanted & user.permissions) - possible
+    beyond = (requested & user.permissions) - possible
     if beyond:
         raise NotPermitted(
             f"{caller.user.id} cannot create a token of {user.id} with the permission {', '.join(sorted(beyond))};"
             f" {user.id} can create it in their own session"
         )
-    if not wanted:
+    if not requested:
         raise InvalidToken("a token needs at least one scope; name some, or omit the field for all of them")
-    check_granted(caller, user.id, wanted & user.permissions)
-    return wanted
+    check_granted(caller, user.id, requested & user.permissions)
+    return requested
 
 
 @operation("GET /tokens/{token_id}", permission=Permission.READ, others=Permission.ADMINISTER)
@@ -302,8 +300,8 @@ async def create_user(services: Services, request: RequestContext, body: NewUser
 async def get_user(services: Services, request: RequestContext, account: str) -> VersionedRecord[UserView]:
     """One account. Its version also changes when it signs in or gets a token; a client that gets a 412 then reads it
     again."""
-    kept = await users.find(services.stores, account_id(account))
-    return VersionedRecord(view_user(kept.record), kept.version)
+    stored = await users.find(services.stores, account_id(account))
+    return VersionedRecord(view_user(stored.record), stored.version)
 
 
 @operation("PATCH /users/{account}", permission=Permission.ADMINISTER, tag=ETagUse.REQUIRED)
@@ -312,17 +310,21 @@ async def change_user(
 ) -> VersionedRecord[UserView]:
     """Change name, roles, owner or whether it is active. It takes effect with the next request of the account. A
     deactivated account loses all sessions and tokens."""
-    kept = await users.find(services.stores, account_id(account))
-    seen = request.expected_version(kept.version)
-    said = {name: value for name, value in structs.asdict(body).items() if value is not None}
-    sets = {name: frozenset(said.pop(name)) for name in ("roles", "more_roles", "fewer_roles") if name in said}
-    changes = structs.replace(users.UserChanges(roles=UNSET), **said, **sets)
-    after = users.changed(kept.record, changes)
-    if request.caller is not None and is_grant(kept.record, after):
-        check_owner(request.caller, kept.record, after)
+    stored = await users.find(services.stores, account_id(account))
+    seen = request.expected_version(stored.version)
+    given_fields = {name: value for name, value in structs.asdict(body).items() if value is not None}
+    sets = {
+        name: frozenset(given_fields.pop(name))
+        for name in ("roles", "more_roles", "fewer_roles")
+        if name in given_fields
+    }
+    changes = structs.replace(users.UserChanges(roles=UNSET), **given_fields, **sets)
+    after = users.changed(stored.record, changes)
+    if request.caller is not None and is_grant(stored.record, after):
+        check_owner(request.caller, stored.record, after)
         check_grant(request.caller, after)
-    await users.change_user(services.stores, kept.record.id, changes, actor=acting(request), seen=seen)
-    return await get_user(services, request, kept.record.id)
+    await users.change_user(services.stores, stored.record.id, changes, actor=acting(request), seen=seen)
+    return await get_user(services, request, stored.record.id)
 
 
 @operation("PUT /users/{account}/password", permission=Permission.ADMINISTER)

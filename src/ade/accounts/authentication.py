@@ -104,7 +104,7 @@ class CallerCache:
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
-        self._known: dict[str, _CachedCaller] = {}
+        self._entries: dict[str, _CachedCaller] = {}
         self.refused = RateLimitCache(stores)  # addresses that sent invalid credentials
         self._reading = [SingleFlight() for _ in range(_LOCKS)]  # of concurrent requests with one secret, one reads
         self._unfollow: Callable[[], None] | None = None
@@ -112,12 +112,12 @@ class CallerCache:
     async def find(self, credentials: Credentials) -> Caller | None:
         """Return the caller, or None for an unknown secret. Raises StoreUnavailable instead of using a stale entry."""
         token, session = credentials.token, credentials.session
-        place = f"t{fingerprint(token)}" if token is not None else f"s{fingerprint(session or '')}"
-        known = self._fresh(place)
-        if known is None:
-            async with self._reading[hash(place) % _LOCKS]:
-                known = self._fresh(place) or await self._read(place, credentials)
-        return known.caller
+        key = f"t{fingerprint(token)}" if token is not None else f"s{fingerprint(session or '')}"
+        entry = self._fresh(key)
+        if entry is None:
+            async with self._reading[hash(key) % _LOCKS]:
+                entry = self._fresh(key) or await self._read(key, credentials)
+        return entry.caller
 
     def close(self) -> None:
         """Stop following wake-ups."""
@@ -125,27 +125,27 @@ class CallerCache:
             self._unfollow()
             self._unfollow = None
 
-    def _fresh(self, place: str) -> _CachedCaller | None:
-        known = self._known.get(place)
-        if known is None or known.wakeups != self._generation() or time.monotonic() - known.read_at >= _OLDEST_S:
+    def _fresh(self, key: str) -> _CachedCaller | None:
+        entry = self._entries.get(key)
+        if entry is None or entry.wakeups != self._generation() or time.monotonic() - entry.read_at >= _OLDEST_S:
             return None
-        caller, now = known.caller, self._stores.clock.now()
+        caller, now = entry.caller, self._stores.clock.now()
         if caller is not None and caller.token is not None and not caller.token.is_good(now):
             return None
         if caller is not None and caller.session is not None and not caller.session.is_live(now):
             return None
-        return known
+        return entry
 
-    async def _read(self, place: str, credentials: Credentials) -> _CachedCaller:
+    async def _read(self, key: str, credentials: Credentials) -> _CachedCaller:
         if self._unfollow is None:  # subscribe on first use
-            self._unfollow = self._stores.wakeups.follow(RULES, self._known.clear)
+            self._unfollow = self._stores.wakeups.follow(RULES, self._entries.clear)
         # Taken before the read, so that a concurrent change invalidates the entry.
         wakeups, at = self._generation(), time.monotonic()
         found = _CachedCaller(await _looked_up(self._stores, credentials), at, wakeups)
-        self._known.pop(place, None)
-        while len(self._known) >= _MOST:
-            del self._known[next(iter(self._known))]  # the oldest entry
-        self._known[place] = found
+        self._entries.pop(key, None)
+        while len(self._entries) >= _MOST:
+            del self._entries[next(iter(self._entries))]  # the oldest entry
+        self._entries[key] = found
         return found
 
     def _generation(self) -> int:

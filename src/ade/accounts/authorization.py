@@ -18,9 +18,9 @@ def check_grant(caller: Caller, user: User) -> None:
     check_granted(caller, user.id, structs.replace(user, is_active=True).permissions)
 
 
-def check_granted(caller: Caller, account: str, given: frozenset[Permission]) -> None:
+def check_granted(caller: Caller, account: str, granted: frozenset[Permission]) -> None:
     """The same for a part of an account's permissions, such as the scopes of a token. Raises NotPermitted."""
-    missing = given - caller.permissions
+    missing = granted - caller.permissions
     if missing:
         through = "" if caller.token is None else " through this token"
         raise NotPermitted(
@@ -81,10 +81,10 @@ def is_own(caller: Caller, author: str | None, directory: Directory) -> bool:
 ACCESS_REFUSED, FOREIGN_ASKED = "access.refused", "access.foreign"
 
 
-def access_refused(address: str, given: str, *, now: int) -> Event:
+def access_refused(address: str, granted: str, *, now: int) -> Event:
     """Return the event of an invalid token or session. It contains nothing of the secret, which might be a valid one
     with a typo."""
-    payload: dict[str, object] = {"ip": address, "given": given}
+    payload: dict[str, object] = {"ip": address, "given": granted}
     return Event(type=ACCESS_REFUSED, at=now, payload=payload)
 
 

@@ -105,9 +105,9 @@ async def change(
     **fields: Any,
 ) -> None:
     """Change the given fields only. Changes apply to the next request of the account."""
-    wanted = {"roles": list(roles) or None, "more_roles": more, "fewer_roles": less, **fields}
+    changes = {"roles": list(roles) or None, "more_roles": more, "fewer_roles": less, **fields}
     async with session.api() as api:
-        _print_user(session, (await api.change_user(normal_id(name), if_match=None, **wanted)).record)
+        _print_user(session, (await api.change_user(normal_id(name), if_match=None, **changes)).record)
 
 
 @users.command("password")

@@ -137,18 +137,18 @@ PERMISSIONS_OF: Mapping[str, frozenset[Permission]] = {
     Role.WORKER: frozenset({Permission.READ, Permission.ENQUEUE, Permission.WORK}),
 }
 FOR_PEOPLE = frozenset({Permission.VOTE, Permission.ADMINISTER, Permission.BREAK_GLASS})  # never of service accounts
-ROLES_FOR_PEOPLE = frozenset(role for role, given in PERMISSIONS_OF.items() if given & FOR_PEOPLE)
+ROLES_FOR_PEOPLE = frozenset(role for role, granted in PERMISSIONS_OF.items() if granted & FOR_PEOPLE)
 
 
 def permissions_of(roles: Iterable[str], *, is_human: bool) -> frozenset[Permission]:
     """Return all permissions that these roles grant together."""
-    return _given(frozenset(roles), is_human)
+    return _granted(frozenset(roles), is_human)
 
 
 @lru_cache(maxsize=1_000)  # called for every request, with few combinations
-def _given(roles: frozenset[str], is_human: bool) -> frozenset[Permission]:
-    given = frozenset[Permission]().union(*(PERMISSIONS_OF.get(role, frozenset()) for role in roles))
-    return given if is_human else given - FOR_PEOPLE
+def _granted(roles: frozenset[str], is_human: bool) -> frozenset[Permission]:
+    granted = frozenset[Permission]().union(*(PERMISSIONS_OF.get(role, frozenset()) for role in roles))
+    return granted if is_human else granted - FOR_PEOPLE
 
 
 # A snapshot of the accounts, as reviews need them.

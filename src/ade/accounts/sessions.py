@@ -78,11 +78,11 @@ async def check_password(
     except InvalidAccount:
         account = _NO_NAME
     await take(stores, account, asking, rates)
-    kept = await USERS.get(stores, account)
-    known = None if kept is None or not kept.record.is_active else kept.record.password
-    if not await matches(password, known) or kept is None:
+    stored = await USERS.get(stores, account)
+    known = None if stored is None or not stored.record.is_active else stored.record.password
+    if not await matches(password, known) or stored is None:
         raise NotAuthenticated("the name or the password is wrong, or the account is deactivated")
-    return kept
+    return stored
 
 
 _LONGEST_IP, _LONGEST_AGENT = 100, 300
@@ -128,10 +128,10 @@ async def open_session(stores: Stores, user: User, manner: SignInConditions) -> 
     secret, session = new_session(user.id, manner, now=now, reauthenticated_at=now)
 
     async def step() -> None:
-        kept = await find(stores, user.id)
-        if not kept.record.is_active or kept.record.password != user.password:
+        stored = await find(stores, user.id)
+        if not stored.record.is_active or stored.record.password != user.password:
             raise NotAuthenticated("the password was changed, or the account deactivated, during the sign-in")
-        opening = opened(session, kept)
+        opening = opened(session, stored)
         await stores.documents.write(opening.writes, opening.events)
 
     await decided(step)
@@ -157,30 +157,23 @@ def new_session(
     return secret, session
 
 
-def opened(session: LoginSession, kept: StoredRecord[User]) -> SessionWrite:
+def opened(session: LoginSession, stored: StoredRecord[User]) -> SessionWrite:
     """Return the writes of a new session. The account is written unchanged, so that concurrent changes are detected."""
-    unchanged = USERS.put(kept.record.id, kept.record, seen=kept.version)
+    unchanged = USERS.put(stored.record.id, stored.record, seen=stored.version)
     event = _event(SESSION_OPENED, session, session.created_at)
     return SessionWrite([unchanged, SESSIONS.put(session.id, session, seen=0)], [event])
 
 
 async def use_session(stores: Stores, secret: str) -> Caller:
     """Authenticate by the secret of a session, with the current roles. Raises NotAuthenticated."""
-    kept, user = await _live(stores, fingerprint(secret))
-    session, now = kept.record, stores.clock.now()
+    stored, user = await _live(stores, fingerprint(secret))
+    session, now = stored.record, stores.clock.now()
     if session.is_behind(now):
         session = structs.replace(session, last_active_at=now)
         with suppress(StaleWrite):  # another request has updated it, or has just ended it
-            put = SESSIONS.put(session.id, session, seen=kept.version)
+            put = SESSIONS.put(session.id, session, seen=stored.version)
             await stores.documents.write([structs.replace(put, is_quiet=True)])  # nothing depends on it, so no wake-up
     return Caller(user=user, session=session)
-
-
-async def reauthenticate(
-    stores: Stores, secret: str, password: str, rates: Mapping[RateClass, Rate] = RATES
-) -> LoginSession:
-    """Check the password again, for operations that need a recent one. Raises NotAuthenticated and TooManyRequests."""
-    return await confirm(stores, fingerprint(secret), password, rates)
 
 
 async def confirm(
@@ -188,8 +181,8 @@ async def confirm(
 ) -> LoginSession:
     """Check the password again for a session that is already identified. Raises NotAuthenticated and
     TooManyRequests."""
-    kept, _ = await _live(stores, session_id)
-    await check_password(stores, kept.record.account, password, rates, asking=RateClass.CONFIRM)
+    stored, _ = await _live(stores, session_id)
+    await check_password(stores, stored.record.account, password, rates, asking=RateClass.CONFIRM)
 
     async def step() -> LoginSession:
         seen, _ = await _live(stores, session_id)
@@ -204,22 +197,17 @@ async def confirm(
 
 async def list_sessions(stores: Stores, account: str | None = None) -> list[LoginSession]:
     """List live sessions, optionally of one account; oldest first."""
-    sessions = [kept.record for kept in (await SESSIONS.all(stores)).values()]
+    sessions = [stored.record for stored in (await SESSIONS.all(stores)).values()]
     wanted = [session for session in sessions if account in (None, session.account)]
     return sorted(wanted, key=lambda session: session.created_at)
 
 
-async def end_session(stores: Stores, secret: str) -> None:
-    """Sign out. Has no effect on a session that has already ended."""
-    await end(stores, fingerprint(secret))
-
-
 async def end(stores: Stores, session_id: str) -> None:
     """Sign out of a session that is already identified."""
-    kept = await SESSIONS.get(stores, session_id)
-    if kept is not None:
-        account = kept.record.account
-        ending = of_sessions([kept.record], account, "signed out", now=stores.clock.now(), actor=account)
+    stored = await SESSIONS.get(stores, session_id)
+    if stored is not None:
+        account = stored.record.account
+        ending = of_sessions([stored.record], account, "signed out", now=stores.clock.now(), actor=account)
         await stores.documents.write(ending.writes, ending.events)
 
 
@@ -227,10 +215,10 @@ async def end_all(stores: Stores, account: str, *, actor: str | None = None) -> 
     """End every session of an account, and return how many. Raises UnknownAccount."""
 
     async def step() -> int:
-        kept = await find(stores, account)
-        ending = await of_account(stores, kept.record.id, "all sessions ended", actor=actor)
+        stored = await find(stores, account)
+        ending = await of_account(stores, stored.record.id, "all sessions ended", actor=actor)
         if ending.writes:  # with the account, so that a concurrent sign-in is detected
-            unchanged = USERS.put(kept.record.id, kept.record, seen=kept.version)
+            unchanged = USERS.put(stored.record.id, stored.record, seen=stored.version)
             await stores.documents.write([unchanged, *ending.writes], ending.events)
         return ending.sessions
 
@@ -238,11 +226,11 @@ async def end_all(stores: Stores, account: str, *, actor: str | None = None) -> 
 
 
 async def _live(stores: Stores, session_id: str) -> tuple[StoredRecord[LoginSession], User]:
-    kept = await SESSIONS.get(stores, session_id)
-    if kept is not None and kept.record.is_live(stores.clock.now()):
-        user = await USERS.get(stores, kept.record.account)
+    stored = await SESSIONS.get(stores, session_id)
+    if stored is not None and stored.record.is_live(stores.clock.now()):
+        user = await USERS.get(stores, stored.record.account)
         if user is not None and user.record.is_active:
-            return kept, user.record
+            return stored, user.record
     raise NotAuthenticated("the session is over; sign in again")
 
 
@@ -281,8 +269,8 @@ async def create_link(
     secret = new_secret()
 
     async def step() -> LoginLink:
-        kept, now = await find(stores, account), stores.clock.now()
-        user = kept.record
+        stored, now = await find(stores, account), stores.clock.now()
+        user = stored.record
         if not user.is_human:
             raise InvalidAccount(f"{user.id} is a service account: it has tokens, and no one can sign in as it")
         if not user.is_active:
@@ -290,7 +278,7 @@ async def create_link(
         link = LoginLink(account=user.id, created_at=now, expires_at=now + lasts_ms)
         payload: dict[str, object] = {"account": user.id, "expires_at": link.expires_at}
         event = Event(type=LOGIN_LINK_CREATED, at=now, actor=actor, payload=payload)
-        writes = [USERS.put(user.id, user, seen=kept.version), LINKS.put(fingerprint(secret), link, seen=0)]
+        writes = [USERS.put(user.id, user, seen=stored.version), LINKS.put(fingerprint(secret), link, seen=0)]
         await stores.documents.write(writes, [event])
         return link
 
@@ -315,17 +303,12 @@ async def use_link(stores: Stores, secret: str, manner: SignInConditions) -> tup
         own, session = new_session(user.record.id, manner, now=now, reauthenticated_at=fresh_at)
         opening = opened(session, user)
         removal = structs.replace(LINKS.remove(place), seen=link.version)
-        await stores.documents.write([removal, *opening.writes], [_used(session, now), *opening.events])
+        await stores.documents.write(
+            [removal, *opening.writes], [_event(LOGIN_LINK_USED, session, now), *opening.events]
+        )
         return own, session
 
     return await decided(step)
-
-
-def _used(session: LoginSession, now: int) -> Event:
-    payload: dict[str, object] = {"account": session.account, "session": session.short_id}
-    if session.ip:
-        payload["ip"] = session.ip
-    return Event(type=LOGIN_LINK_USED, at=now, actor=session.account, payload=payload)
 
 
 async def first_admin(stores: Stores) -> CreatedLink | None:

@@ -43,8 +43,8 @@ async def create_token(
     secret = new_secret(PREFIX)
 
     async def step() -> Token:
-        kept, now = await find(stores, account), stores.clock.now()
-        user = kept.record
+        stored, now = await find(stores, account), stores.clock.now()
+        user = stored.record
         if not user.is_active:
             raise InvalidToken(f"{user.id} is deactivated, so its tokens would not work")
         token = Token(
@@ -56,7 +56,7 @@ async def create_token(
             label=label,
         )
         check_token(token, user)
-        writes = [USERS.put(user.id, user, seen=kept.version), TOKENS.put(fingerprint(secret), token, seen=0)]
+        writes = [USERS.put(user.id, user, seen=stored.version), TOKENS.put(fingerprint(secret), token, seen=0)]
         await stores.documents.write(writes, [_created(token, actor)])
         return token
 
@@ -77,18 +77,18 @@ async def use_token(stores: Stores, secret: str) -> Caller:
     """Authenticate by a token, with the current permissions that both it and its account have. Raises
     NotAuthenticated."""
     found = fingerprint(secret)
-    kept, now = await TOKENS.get(stores, found), stores.clock.now()
-    if kept is None or not kept.record.is_good(now):
+    stored, now = await TOKENS.get(stores, found), stores.clock.now()
+    if stored is None or not stored.record.is_good(now):
         raise NotAuthenticated("the token is unknown, revoked, or expired")
-    user = await USERS.get(stores, kept.record.account)
+    user = await USERS.get(stores, stored.record.account)
     if user is None or not user.record.is_active:
         raise NotAuthenticated("the account of this token is deactivated")
     await _check_owner(stores, user.record)
-    token = kept.record
+    token = stored.record
     if token.is_behind(now):
         token = structs.replace(token, last_used_at=now)
         with suppress(StaleWrite):  # another request has updated it, or has just revoked it
-            put = TOKENS.put(found, token, seen=kept.version)
+            put = TOKENS.put(found, token, seen=stored.version)
             await stores.documents.write([structs.replace(put, is_quiet=True)])  # nothing depends on it, so no wake-up
     return Caller(user=user.record, token=token)
 
@@ -106,21 +106,21 @@ async def revoke_token(stores: Stores, token_id: str, *, reason: str = "revoked"
     """Revoke a token, which is rejected from now on; repeating it has no effect. Raises UnknownToken."""
 
     async def step() -> Token:
-        known = [pair for pair in (await TOKENS.all(stores)).items() if pair[1].record.id == token_id]
-        if not known:
+        matching = [pair for pair in (await TOKENS.all(stores)).items() if pair[1].record.id == token_id]
+        if not matching:
             raise UnknownToken(f"no access token {token_id[:60]!r} exists", advice=UnknownToken.usual_advice)
-        [(found, kept)] = known
-        if kept.record.revoked_at is not None:
-            return kept.record
+        [(found, stored)] = matching
+        if stored.record.revoked_at is not None:
+            return stored.record
         now = stores.clock.now()
-        ending = of_token(found, kept, reason, now=now, actor=actor)
+        ending = of_token(found, stored, reason, now=now, actor=actor)
         await stores.documents.write(ending.writes, ending.events)
-        return structs.replace(kept.record, revoked_at=now)
+        return structs.replace(stored.record, revoked_at=now)
 
     return await decided(step)
 
 
 async def list_tokens(stores: Stores, account: str | None = None) -> list[Token]:
     """List valid and recently revoked tokens, optionally of one account; oldest first."""
-    tokens = [kept.record for kept in (await TOKENS.all(stores)).values()]
+    tokens = [stored.record for stored in (await TOKENS.all(stores)).values()]
     return sorted((token for token in tokens if account in (None, token.account)), key=lambda token: token.id)

@@ -74,12 +74,12 @@ async def hashed(password: str, cost: HashCost = USUAL) -> str:
     return _text(cost, salt, await asyncio.to_thread(_scrypt, password, salt, cost))
 
 
-async def matches(password: str, known: str | None) -> bool:
+async def matches(password: str, password_hash: str | None) -> bool:
     """Compare a password with a hash. Without a hash the same work is done, so that timing does not reveal which
     accounts exist."""
-    cost, salt, digest = _parts(known or _NOBODY)
+    cost, salt, digest = _parts(password_hash or _NOBODY)
     found = await asyncio.to_thread(_scrypt, password, salt, cost)
-    return hmac.compare_digest(found, digest) and known is not None
+    return hmac.compare_digest(found, digest) and password_hash is not None
 
 
 def _scrypt(password: str, salt: bytes, cost: HashCost) -> bytes:
@@ -139,16 +139,18 @@ async def of_account(
 ) -> AccessRevocation:
     """Return the revocation of all sessions and login links of an account, and of its tokens if requested."""
     now = stores.clock.now()
-    sessions = [kept.record for kept in (await SESSIONS.all(stores)).values() if kept.record.account == account]
-    links = [LINKS.remove(each) for each, kept in (await LINKS.all(stores)).items() if kept.record.account == account]
+    sessions = [stored.record for stored in (await SESSIONS.all(stores)).values() if stored.record.account == account]
+    links = [
+        LINKS.remove(each) for each, stored in (await LINKS.all(stores)).items() if stored.record.account == account
+    ]
     ended = of_sessions(sessions, account, reason, now=now, actor=actor)
     ending = ended._replace(writes=[*ended.writes, *links])
     if not tokens:
         return ending
     good = [
-        of_token(found, kept, reason, now=now, actor=actor)
-        for found, kept in (await TOKENS.all(stores)).items()
-        if kept.record.account == account and kept.record.is_good(now)
+        of_token(found, stored, reason, now=now, actor=actor)
+        for found, stored in (await TOKENS.all(stores)).items()
+        if stored.record.account == account and stored.record.is_good(now)
     ]
     return AccessRevocation(
         [*ending.writes, *(write for each in good for write in each.writes)],
@@ -172,12 +174,12 @@ def of_sessions(
     return AccessRevocation([SESSIONS.remove(session.id) for session in sessions], [event], len(sessions))
 
 
-def of_token(found: str, kept: StoredRecord[Token], reason: str, *, now: int, actor: str | None) -> AccessRevocation:
+def of_token(found: str, stored: StoredRecord[Token], reason: str, *, now: int, actor: str | None) -> AccessRevocation:
     """Return the revocation of one token."""
-    token = structs.replace(kept.record, revoked_at=now)
+    token = structs.replace(stored.record, revoked_at=now)
     payload: dict[str, object] = {"account": token.account, "token": token.id, "reason": reason}
     event = Event(type=TOKEN_REVOKED, at=now, actor=actor, payload=payload)
-    return AccessRevocation([TOKENS.put(found, token, seen=kept.version)], [event])
+    return AccessRevocation([TOKENS.put(found, token, seen=stored.version)], [event])
 
 
 class UserChanges(Struct, frozen=True, kw_only=True):
@@ -230,7 +232,7 @@ async def get_user(stores: Stores, account: str) -> User:
 
 async def list_users(stores: Stores) -> list[User]:
     """List all accounts, including deactivated ones."""
-    return [kept.record for kept in (await USERS.all(stores)).values()]
+    return [stored.record for stored in (await USERS.all(stores)).values()]
 
 
 async def load_directory(stores: Stores) -> Directory:
@@ -240,10 +242,10 @@ async def load_directory(stores: Stores) -> Directory:
 
 async def find(stores: Stores, account: str) -> StoredRecord[User]:
     """Return the stored account under any spelling of its name. Raises UnknownAccount."""
-    kept = await USERS.get(stores, normal_id(account))
-    if kept is None:
+    stored = await USERS.get(stores, normal_id(account))
+    if stored is None:
         raise UnknownAccount(f"no account {account[:100]!r} exists", advice=UnknownAccount.usual_advice)
-    return kept
+    return stored
 
 
 async def change_user(
@@ -256,10 +258,10 @@ async def change_user(
     """
 
     async def step() -> User:
-        kept = await find(stores, account)
-        if seen not in (None, kept.version):
-            raise StaleWrite(f"the account {kept.record.id} has changed since it was read; read it again")
-        return await _write(stores, kept, changed(kept.record, changes), actor)
+        stored = await find(stores, account)
+        if seen not in (None, stored.version):
+            raise StaleWrite(f"the account {stored.record.id} has changed since it was read; read it again")
+        return await _write(stores, stored, changed(stored.record, changes), actor)
 
     return await decided(step)
 
@@ -286,8 +288,8 @@ async def set_password(
     text = await _hash_of(password, cost)
 
     async def step() -> User:
-        kept = await find(stores, account)
-        return await _write(stores, kept, structs.replace(kept.record, password=text), actor)
+        stored = await find(stores, account)
+        return await _write(stores, stored, structs.replace(stored.record, password=text), actor)
 
     return await decided(step)
 
@@ -299,8 +301,8 @@ async def _hash_of(password: str | None, cost: HashCost) -> str | None:
     return await hashed(password, cost)
 
 
-async def _write(stores: Stores, kept: StoredRecord[User], after: User, actor: str | None) -> User:
-    before, now = kept.record, stores.clock.now()
+async def _write(stores: Stores, stored: StoredRecord[User], after: User, actor: str | None) -> User:
+    before, now = stored.record, stores.clock.now()
     fields = [name for name in User.__struct_fields__ if getattr(before, name) != getattr(after, name)]
     if not fields:
         return before
@@ -315,7 +317,7 @@ async def _write(stores: Stores, kept: StoredRecord[User], after: User, actor: s
         payload["is_active"] = after.is_active
     event = Event(type=USER_CHANGED, at=now, actor=actor, payload=payload)
     ending = await _ending(stores, before, after, actor)
-    writes = [USERS.put(after.id, after, seen=kept.version), *await _witness(stores, before, after), *ending.writes]
+    writes = [USERS.put(after.id, after, seen=stored.version), *await _witness(stores, before, after), *ending.writes]
     await stores.documents.write(writes, [event, *ending.events])
     return after
 
@@ -333,9 +335,9 @@ async def _witness(stores: Stores, before: User, after: User) -> list[DocumentWr
     """Return an unchanged write of another admin if one is lost: of two concurrent removals, one write then fails."""
     if not before.is_admin or after.is_admin:
         return []
-    for account, kept in (await USERS.all(stores)).items():
-        if account != after.id and kept.record.is_admin:
-            return [USERS.put(account, kept.record, seen=kept.version)]
+    for account, stored in (await USERS.all(stores)).items():
+        if account != after.id and stored.record.is_admin:
+            return [USERS.put(account, stored.record, seen=stored.version)]
     raise LastAdmin(f"{after.id} is the last active admin; make someone else an admin first")
 
 

@@ -116,7 +116,7 @@ def _feed(opened: "OpenStore", settings: "Settings") -> EventFeed:
     stores = opened.stores
     options = FeedOptions(heartbeat_s=settings.http.heartbeat_s)
     since = available_since(stores.clock, settings.events.retention_s)
-    return EventFeed(stores.events, stores.wakeups, stores.clock, kept_since=since, options=options)
+    return EventFeed(stores.events, stores.wakeups, stores.clock, retained_since=since, options=options)
 
 
 ENOUGH = 65_536  # open files for all streams and requests; some programs get slow without any limit

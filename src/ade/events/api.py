@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
+from typing import Annotated, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -21,10 +21,6 @@ from ade.server.pagination import Page, RawContent
 from ade.server.request_types import EventType, Form, InboxName, Nothing, PageSize, TaskId, described
 from ade.stores.ports import EventLog
 from ade.tasks.overview import Overview, overview
-
-if TYPE_CHECKING:
-    pass
-
 
 Seq = Annotated[int, Meta(ge=0, le=LARGEST_SEQ)]
 _Printable = Annotated[str, described(pattern="^[^\\u0000-\\u001f\\u007f-\\u00a0]{1,200}$")]
@@ -129,9 +125,6 @@ async def _search(read: Read[T], after: int, limit: int, is_wanted: EventPredica
     return found, after
 
 
-_PAGE_AUDIT = 1_000
-
-
 @operation("GET /audit", permission=Permission.OPERATE)
 async def list_audit_entries(services: Services, request: RequestContext, query: ListAuditEntries) -> Page[AuditLine]:
     """The tamper-evident copy of the event log. Entries that cannot be read match every filter, so that they are
@@ -207,7 +200,7 @@ async def _lines(services: Services, after: int) -> AsyncIterator[bytes]:
     if services.audit is None:
         return
     async with services.audit.open() as copy:
-        while entries := await copy.entries(after, _PAGE_AUDIT):
+        while entries := await copy.entries(after, _PAGE):
             yield b"".join(_line(entry) for entry in entries)
             after = entries[-1].seq
 

@@ -26,14 +26,14 @@ class LogFollower:
         log: EventLog,
         hub: SubscriptionHub,
         clock: Clock,
-        kept_since: Callable[[], int],
+        retained_since: Callable[[], int],
         options: FeedOptions,
         entry: Callable[[Event], FeedEntry],
     ) -> None:
         self._log = log
         self._hub = hub
         self._clock = clock
-        self._kept_since = kept_since
+        self._retained_since = retained_since
         self._options = options
         self._entry = entry
 
@@ -41,12 +41,12 @@ class LogFollower:
         """Read new events up to the end of the log. Returns their number."""
         if not self._hub.is_begun:
             await self._begin()
-            return len(self._hub.ring)
+            return len(self._hub.buffer)
         count = 0
         while True:
-            looked_at, position, known_at = self._clock.now(), self._hub.ring.position, self._hub.known_at
+            looked_at, position, known_at = self._clock.now(), self._hub.buffer.position, self._hub.known_at
             events = await self._log.read(position, self._options.page)
-            was_away = known_at is None or known_at < self._kept_since()
+            was_away = known_at is None or known_at < self._retained_since()
             if was_away and (events[0].seq - 1 if events else await self._log.last_seq()) > position:
                 await self._begin()  # the next events might have been trimmed before they were read
                 return count
@@ -59,23 +59,23 @@ class LogFollower:
     async def _begin(self) -> None:
         """Fill the buffer with the newest events: after a restart, all subscribers reconnect with their last seq."""
         last_seq = await self._log.last_seq()
-        ring = EventBuffer(self._options.ring, position=await self._start())
+        buffer = EventBuffer(self._options.buffer, position=await self._start())
         while True:
             looked_at = self._clock.now()
-            events = await self._log.read(ring.position, self._options.page)
-            if events and not len(ring):
-                ring.floor = events[0].seq - 1
-            ring.add([self._entry(each) for each in events])
+            events = await self._log.read(buffer.position, self._options.page)
+            if events and not len(buffer):
+                buffer.floor = events[0].seq - 1
+            buffer.add([self._entry(each) for each in events])
             if len(events) < self._options.page:
                 break
-        ring.forget_older_than(self._kept_since())
-        if not len(ring):
-            ring.floor = max(ring.floor, last_seq)
-        self._hub.begin(ring, looked_at)
+        buffer.forget_older_than(self._retained_since())
+        if not len(buffer):
+            buffer.floor = max(buffer.floor, last_seq)
+        self._hub.begin(buffer, looked_at)
 
     async def _start(self) -> int:
         """Return a position about one buffer size before the end, after which no event can be inserted."""
-        count = self._options.ring
+        count = self._options.buffer
         while len(newest := await self._log.newest(count)) == count:
             readable = await self._log.read(newest[0].seq - 1, 1)
             if readable and readable[0].seq == newest[0].seq:
@@ -94,19 +94,19 @@ class CatchUpReader:
         self,
         log: EventLog,
         hub: SubscriptionHub,
-        kept_since: Callable[[], int],
+        retained_since: Callable[[], int],
         options: FeedOptions,
         entry: Callable[[Event], FeedEntry],
     ) -> None:
         self._log = log
         self._hub = hub
-        self._kept_since = kept_since
+        self._retained_since = retained_since
         self._limit = options.page
         self._entry = entry
 
     async def serve_next(self) -> bool:
         """Read one page for one subscriber. Returns False if no subscriber is waiting."""
-        subscription = self._hub.next_wanting()
+        subscription = self._hub.next_waiting()
         if subscription is None or subscription.place is None:
             return subscription is not None
         try:
@@ -116,7 +116,7 @@ class CatchUpReader:
         return True
 
     async def _serve(self, subscription: Subscription, place: FeedPosition) -> None:
-        floor, position = self._hub.ring.floor, self._hub.ring.position
+        floor, position = self._hub.buffer.floor, self._hub.buffer.position
         if place.seq >= max(floor, position):  # the subscriber comes from a process that had read further
             subscription.place = place._replace(known_at=self._hub.known_at)
         # Also read the event at the position: its time is the age of the position.
@@ -127,12 +127,12 @@ class CatchUpReader:
         end, trimmed_to = (events[-1].seq if events else 0), 0
         if len(events) <= self._limit:  # complete up to the position of the log reader
             end, trimmed_to = max(end, min(floor, position)), floor
-        memory = min(self._hub.ring.floor, self._hub.ring.position)
+        memory = min(self._hub.buffer.floor, self._hub.buffer.position)
         if place.seq < memory < end:  # from here on the buffer is complete: nothing was trimmed from it
             events = [event for event in events if event.seq <= memory]
             end = trimmed_to = memory
         entries = [self._entry(event) for event in events]
-        self._hub.hand_out(LogPage(place.seq, entries, end, trimmed_to, self._kept_since()), subscription)
+        self._hub.hand_out(LogPage(place.seq, entries, end, trimmed_to, self._retained_since()), subscription)
 
 
 _TOPICS = (WORK, STOP, DONE, LOCK, AGENT, RULES, INBOX)  # most wake-ups come with an event
@@ -147,8 +147,8 @@ def available_since(clock: Clock, retention_s: float) -> Callable[[], int]:
 
     The margin covers events that are committed some time after their timestamp, and trimming that runs meanwhile.
     """
-    kept_ms = round(retention_s * 1000)
-    sure_ms = kept_ms - min(_TRIM_MARGIN_MS, kept_ms // 2)
+    retention_ms = round(retention_s * 1000)
+    sure_ms = retention_ms - min(_TRIM_MARGIN_MS, retention_ms // 2)
     return lambda: clock.now() - sure_ms
 
 
@@ -165,7 +165,7 @@ class EventFeed:
         wakeups: Wakeups,
         clock: Clock,
         *,
-        kept_since: Callable[[], int],
+        retained_since: Callable[[], int],
         options: FeedOptions | None = None,
         encode: Callable[[Event], bytes] = event_block,
     ) -> None:
@@ -175,9 +175,9 @@ class EventFeed:
         self._options = options = options or FeedOptions()
         self._wakeups = wakeups
         self._hub = SubscriptionHub(options, clock.steady)
-        self._reader = LogFollower(events, self._hub, clock, kept_since, options, entry)
-        self._pages = CatchUpReader(events, self._hub, kept_since, options, entry)
-        self._rung = asyncio.Event()
+        self._reader = LogFollower(events, self._hub, clock, retained_since, options, entry)
+        self._pages = CatchUpReader(events, self._hub, retained_since, options, entry)
+        self._woken = asyncio.Event()
         self._closed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -192,15 +192,15 @@ class EventFeed:
     @property
     def position(self) -> int:
         """The seq up to which the log was read."""
-        return self._hub.ring.position
+        return self._hub.buffer.position
 
-    def subscribe(self, wanted: EventFilter = EVERYTHING, after: int | None = None) -> Subscription:
+    def subscribe(self, event_filter: EventFilter = EVERYTHING, after: int | None = None) -> Subscription:
         """Subscribe to matching events with a seq above `after`; 0 is everything in the log.
 
         Without `after` the subscription starts now. Its first item is then a heartbeat with the current position, from
         which the next connection can resume.
         """
-        return self._hub.subscribe(wanted, after)
+        return self._hub.subscribe(event_filter, after)
 
     async def run(self) -> None:
         """Follow the log until `close` or cancellation. In both cases every subscriber receives an end."""
@@ -251,9 +251,9 @@ class EventFeed:
     async def _follow(self) -> None:
         with ExitStack() as stack:
             for topic in _TOPICS:
-                stack.callback(self._wakeups.follow(topic, self._rung.set))
+                stack.callback(self._wakeups.follow(topic, self._woken.set))
             while True:
-                self._rung.clear()
+                self._woken.clear()
                 await self.step()
                 await asyncio.sleep(self._options.pace_s)
                 await self._wait_for_hint()
@@ -261,7 +261,7 @@ class EventFeed:
     async def _wait_for_hint(self) -> None:
         try:
             async with asyncio.timeout(self._options.poll_s):
-                await self._rung.wait()
+                await self._woken.wait()
         except TimeoutError:
             pass
 

@@ -120,7 +120,7 @@ class LogPage(NamedTuple):
     entries: Sequence[FeedEntry]
     end: int
     trimmed_to: int  # start of the events known from elsewhere; below it, only `entries` are left
-    kept_since: int  # when the page was read, no event since this moment could have been trimmed
+    retained_since: int  # when the page was read, no event since this moment could have been trimmed
 
 
 class FeedPortion(NamedTuple):
@@ -159,10 +159,7 @@ def _last_hole(page: LogPage, seq: int, known_at: int | None, entries: Sequence[
 
 
 def _may_be_trimmed(page: LogPage, known_at: int | None) -> bool:
-    return known_at is None or known_at < page.kept_since
-
-
-_seq_ring = attrgetter("seq")
+    return known_at is None or known_at < page.retained_since
 
 
 class EventBuffer:
@@ -204,7 +201,7 @@ class EventBuffer:
 
     def behind(self, seq: int, limit: int) -> Sequence[FeedEntry]:
         """Return the next events after a seq that the buffer holds."""
-        start = bisect_right(self._entries, seq, key=_seq_ring)
+        start = bisect_right(self._entries, seq, key=_seq)
         return self._entries[start : start + limit]
 
     def _forget(self, count: int) -> None:

@@ -60,15 +60,15 @@ def parse_filter(fields: Iterable[tuple[str, str]]) -> EventFilter:
     )
 
 
-def compile_filter(wanted: EventFilter) -> Predicate:
+def compile_filter(event_filter: EventFilter) -> Predicate:
     """Return a fast predicate for a filter. The predicate never raises, whatever the payload contains."""
     checks: list[Predicate] = [
-        *([_of_types(wanted.types)] if wanted.types and "*" not in wanted.types else []),
-        *([_of_tasks(wanted.task_ids)] if wanted.task_ids else []),
-        *([_with_field("queue", wanted.queues)] if wanted.queues else []),
-        *([_with_field("name", wanted.names)] if wanted.names else []),
-        *([_with_field("inbox_id", wanted.inbox_ids)] if wanted.inbox_ids else []),
-        *([_not_of_access] if wanted.hides_access else []),
+        *([_of_types(event_filter.types)] if event_filter.types and "*" not in event_filter.types else []),
+        *([_of_tasks(event_filter.task_ids)] if event_filter.task_ids else []),
+        *([_with_field("queue", event_filter.queues)] if event_filter.queues else []),
+        *([_with_field("name", event_filter.names)] if event_filter.names else []),
+        *([_with_field("inbox_id", event_filter.inbox_ids)] if event_filter.inbox_ids else []),
+        *([_not_of_access] if event_filter.hides_access else []),
     ]
     if not checks:
         return _any_event
@@ -81,8 +81,8 @@ def task_of(event: Event) -> str | None:
     """Return the ID of the task that an event is about, from the event or else from its payload."""
     if event.task_id is not None:
         return event.task_id
-    told = event.payload.get("task_id")
-    return told if isinstance(told, str) else None
+    value = event.payload.get("task_id")
+    return value if isinstance(value, str) else None
 
 
 def _any_event(_event: Event) -> bool:
@@ -103,11 +103,11 @@ def _of_tasks(task_ids: frozenset[str]) -> Predicate:
 
 
 def _with_field(field: str, values: frozenset[str]) -> Predicate:
-    def is_wanted(event: Event) -> bool:
-        told = event.payload.get(field)
-        return isinstance(told, str) and told in values
+    def matches(event: Event) -> bool:
+        value = event.payload.get(field)
+        return isinstance(value, str) and value in values
 
-    return is_wanted
+    return matches
 
 
 def _check_type(value: str) -> None:

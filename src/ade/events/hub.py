@@ -34,13 +34,13 @@ class Subscription:
     """
 
     def __init__(
-        self, hub: "SubscriptionHub", wanted: EventFilter, place: FeedPosition | None, *, limit: int, now: int
+        self, hub: "SubscriptionHub", event_filter: EventFilter, place: FeedPosition | None, *, limit: int, now: int
     ) -> None:
-        self.wanted = wanted
+        self.event_filter = event_filter
         self.place = place  # all matching events up to here were added; None: starts with the first read of the log
         self.is_live = False
-        self.is_told_of_gaps = place is None or place.seq > 0  # with `after=0`, trimmed events are not a gap
-        self.matches = compile_filter(wanted)
+        self.reports_gaps = place is None or place.seq > 0  # with `after=0`, trimmed events are not a gap
+        self.matches = compile_filter(event_filter)
         self.quiet_since = now
         self._hub = hub
         self._limit = limit
@@ -113,9 +113,9 @@ class Subscription:
 class SubscriberGroup:
     """Live subscribers with the same filter. The filter is evaluated once per event for all of them."""
 
-    def __init__(self, wanted: EventFilter) -> None:
-        self.wanted = wanted
-        self.matches = compile_filter(wanted)
+    def __init__(self, event_filter: EventFilter) -> None:
+        self.event_filter = event_filter
+        self.matches = compile_filter(event_filter)
         self.members: dict[Subscription, None] = {}
 
 
@@ -128,24 +128,24 @@ class SubscriberGroups:
         self._of_task: dict[str, dict[SubscriberGroup, None]] = {}
 
     def join(self, subscription: Subscription) -> None:
-        group = self._groups.get(subscription.wanted)
+        group = self._groups.get(subscription.event_filter)
         if group is None:
-            group = self._groups[subscription.wanted] = SubscriberGroup(subscription.wanted)
-            for task_id in group.wanted.task_ids:
+            group = self._groups[subscription.event_filter] = SubscriberGroup(subscription.event_filter)
+            for task_id in group.event_filter.task_ids:
                 self._of_task.setdefault(task_id, {})[group] = None
-            if not group.wanted.task_ids:
+            if not group.event_filter.task_ids:
                 self._of_any_task[group] = None
         group.members[subscription] = None
 
     def leave(self, subscription: Subscription) -> None:
-        group = self._groups.get(subscription.wanted)
+        group = self._groups.get(subscription.event_filter)
         if group is None:
             return
         group.members.pop(subscription, None)
         if not group.members:
-            del self._groups[group.wanted]
+            del self._groups[group.event_filter]
             self._of_any_task.pop(group, None)
-            for task_id in group.wanted.task_ids:
+            for task_id in group.event_filter.task_ids:
                 others = self._of_task[task_id]
                 del others[group]
                 if not others:
@@ -157,9 +157,9 @@ class SubscriberGroups:
     def sorted_out(self, entries: Sequence[FeedEntry]) -> Iterator[tuple[list[Subscription], EventBatch]]:
         """Yield the subscribers of each group with the events they receive."""
         for group in self._touched(entries):
-            wanted = [entry for entry in entries if group.matches(entry.event)]
-            if wanted:
-                yield list(group.members), EventBatch(wanted)
+            event_filter = [entry for entry in entries if group.matches(entry.event)]
+            if event_filter:
+                yield list(group.members), EventBatch(event_filter)
 
     def _touched(self, entries: Sequence[FeedEntry]) -> dict[SubscriberGroup, None]:
         touched = dict(self._of_any_task)
@@ -173,7 +173,7 @@ class SubscriberGroups:
 class FeedOptions:
     """Limits of a feed. Events that are not in memory are read from the log: low limits cost time, not events."""
 
-    ring: int = 10_000  # newest events kept for all subscribers; temporarily up to twice as many
+    buffer: int = 10_000  # newest events kept for all subscribers; temporarily up to twice as many
     pending: int = 1_000  # pending events per subscriber before it falls behind
     page: int = 500  # events per read of the log
     readers: int = 4  # concurrent page reads for subscribers that are behind the buffer
@@ -193,62 +193,62 @@ class SubscriptionHub:
     """The shared buffer of a feed, and all subscribers."""
 
     def __init__(self, options: FeedOptions, steady: Callable[[], int]) -> None:
-        self.ring = EventBuffer(options.ring)
+        self.buffer = EventBuffer(options.buffer)
         self.known_at: int | None = None  # events after the ring's position happened at this moment or later
         self.asked = asyncio.Event()  # a subscriber waits for a page
         self._options = options
         self._steady = steady
         self._is_begun = False
         self._ended: str | None = None
-        self._everybody: dict[Subscription, None] = {}
+        self._subscriptions: dict[Subscription, None] = {}
         self._live = SubscriberGroups()
-        self._wanting: dict[Subscription, None] = {}  # in order of their requests
+        self._waiting: dict[Subscription, None] = {}  # in order of their requests
         self._being_served: set[Subscription] = set()
 
     def __len__(self) -> int:
-        return len(self._everybody)
+        return len(self._subscriptions)
 
     @property
     def is_begun(self) -> bool:
         return self._is_begun
 
-    def subscribe(self, wanted: EventFilter, after: int | None) -> Subscription:
+    def subscribe(self, event_filter: EventFilter, after: int | None) -> Subscription:
         """Add a subscriber; see `EventFeed.subscribe`."""
         place = None if after is None else FeedPosition(after)
         if place is None and self._is_begun:
             place = self._here()
         limit, now = self._options.pending, self._steady()
-        subscription = Subscription(self, wanted, place, limit=limit, now=now)
+        subscription = Subscription(self, event_filter, place, limit=limit, now=now)
         if self._ended is not None:
             subscription.end(self._ended, now)
             return subscription
-        self._everybody[subscription] = None
+        self._subscriptions[subscription] = None
         if after is None and place is not None:
             subscription.put(FeedHeartbeat(place.seq), now)
         return subscription
 
     def leave(self, subscription: Subscription) -> None:
         """Remove a subscriber."""
-        self._everybody.pop(subscription, None)
-        self._wanting.pop(subscription, None)
+        self._subscriptions.pop(subscription, None)
+        self._waiting.pop(subscription, None)
         self._live.leave(subscription)
         subscription.is_live = False
 
-    def begin(self, ring: EventBuffer, known_at: int) -> None:
+    def begin(self, buffer: EventBuffer, known_at: int) -> None:
         """Start, or restart after the log was unreadable for too long; then all subscribers must catch up."""
         for subscription in self._live.members():
             self._fall_behind(subscription, self._here())
-        self.ring, self.known_at, self._is_begun = ring, known_at, True
-        for subscription in self._everybody:
+        self.buffer, self.known_at, self._is_begun = buffer, known_at, True
+        for subscription in self._subscriptions:
             if subscription.place is None:
                 subscription.place = self._here()
-                subscription.put(FeedHeartbeat(ring.position), self._steady())
+                subscription.put(FeedHeartbeat(buffer.position), self._steady())
             subscription.wake()
 
     def spread(self, entries: Sequence[FeedEntry], known_at: int) -> None:
         """Add the next events of the log to the buffer and pass them to live subscribers that match."""
         before, now = self._here(), self._steady()
-        self.ring.add(entries)
+        self.buffer.add(entries)
         self.known_at = known_at
         if not entries:
             return
@@ -265,27 +265,27 @@ class SubscriptionHub:
         place = subscription.place
         if not self._is_begun or place is None:
             return False
-        if not self.ring.holds(place.seq):
+        if not self.buffer.holds(place.seq):
             if subscription not in self._being_served:
-                self._wanting[subscription] = None
+                self._waiting[subscription] = None
                 self.asked.set()
             return False
-        entries = self.ring.behind(place.seq, self._options.pending)
+        entries = self.buffer.behind(place.seq, self._options.pending)
         if not entries:
             self._go_live(subscription)
             return False
         subscription.place = FeedPosition(entries[-1].seq, entries[-1].event.at)
-        subscription.is_told_of_gaps = True
+        subscription.reports_gaps = True
         self._give(subscription, entries)
         return True
 
-    def next_wanting(self) -> Subscription | None:
+    def next_waiting(self) -> Subscription | None:
         """Return the subscriber that has waited longest for a page. It cannot request another one until `release`."""
-        subscription = next(iter(self._wanting), None)
+        subscription = next(iter(self._waiting), None)
         if subscription is None:
             self.asked.clear()
         else:
-            del self._wanting[subscription]
+            del self._waiting[subscription]
             self._being_served.add(subscription)
         return subscription
 
@@ -296,26 +296,26 @@ class SubscriptionHub:
 
     def hand_out(self, page: LogPage, first: Subscription) -> None:
         """Pass a page to the subscriber it was read for, and to all waiting subscribers it helps."""
-        helped = [each for each in self._wanting if each.place and page.after <= each.place.seq < page.end]
+        helped = [each for each in self._waiting if each.place and page.after <= each.place.seq < page.end]
         for subscription in (first, *helped):
-            self._wanting.pop(subscription, None)
+            self._waiting.pop(subscription, None)
             place = subscription.place
-            if place is None or subscription.is_live or subscription not in self._everybody:
+            if place is None or subscription.is_live or subscription not in self._subscriptions:
                 continue  # it has left, or caught up from the buffer meanwhile
             part = portion(page, place)
             subscription.place = part.place
-            if part.gap is not None and subscription.is_told_of_gaps:
+            if part.gap is not None and subscription.reports_gaps:
                 subscription.put(part.gap, self._steady())
-            subscription.is_told_of_gaps |= (part.place.known_at or 0) >= page.kept_since
+            subscription.reports_gaps |= (part.place.known_at or 0) >= page.retained_since
             self._give(subscription, part.entries)
-            if part.place.seq >= self.ring.position:
+            if part.place.seq >= self.buffer.position:
                 self._go_live(subscription)
             subscription.wake()
 
     def set_back(self, subscription: Subscription) -> None:
         """Reset a position beyond the end of the log: a backup was restored, or the position is from another store."""
         here, place = self._here(), subscription.place
-        if place is not None and place.seq > here.seq and subscription in self._everybody:
+        if place is not None and place.seq > here.seq and subscription in self._subscriptions:
             subscription.put(Gap(here.seq, place.seq), self._steady())
             subscription.place = here
 
@@ -323,26 +323,26 @@ class SubscriptionHub:
         """Send a heartbeat to each idle subscriber. Returns their number."""
         now = self._steady()
         latest = now - round(self._options.heartbeat_s * 1000)
-        quiet = [each for each in self._everybody if each.quiet_since <= latest and each.is_idle()]
+        quiet = [each for each in self._subscriptions if each.quiet_since <= latest and each.is_idle()]
         for subscription in quiet:
             reached = subscription.place.seq if subscription.place else None
             if reached is not None and subscription.is_live:
-                reached = max(reached, self.ring.position)
+                reached = max(reached, self.buffer.position)
             subscription.put(FeedHeartbeat(reached), now)
         return len(quiet)
 
     def end(self, reason: str) -> None:
         """Send an end to all current and later subscribers, after their pending items."""
         self._ended = reason
-        for subscription in list(self._everybody):
+        for subscription in list(self._subscriptions):
             subscription.end(reason, self._steady())
             self.leave(subscription)
 
     def _here(self) -> FeedPosition:
-        return FeedPosition(self.ring.position, self.known_at)
+        return FeedPosition(self.buffer.position, self.known_at)
 
     def _go_live(self, subscription: Subscription) -> None:
-        subscription.is_live = subscription.is_told_of_gaps = True
+        subscription.is_live = subscription.reports_gaps = True
         self._live.join(subscription)
 
     def _fall_behind(self, subscription: Subscription, place: FeedPosition) -> None:
@@ -353,6 +353,6 @@ class SubscriptionHub:
         subscription.wake()
 
     def _give(self, subscription: Subscription, entries: Sequence[FeedEntry]) -> None:
-        wanted = [entry for entry in entries if subscription.matches(entry.event)]
-        if wanted:
-            subscription.put(EventBatch(wanted), self._steady())
+        event_filter = [entry for entry in entries if subscription.matches(entry.event)]
+        if event_filter:
+            subscription.put(EventBatch(event_filter), self._steady())

@@ -69,7 +69,7 @@ def put_totals(totals: MetricTotals, seen: int) -> DocumentWrite:
     return DocumentWrite(kind=KIND, id=ID, body=Raw(_out(totals)), seen=seen, is_quiet=True)
 
 
-def put(kind: str, rollups: Iterable[tuple[int, Rollup]], kept_ms: int) -> list[DocumentWrite]:
+def put(kind: str, rollups: Iterable[tuple[int, Rollup]], retention_ms: int) -> list[DocumentWrite]:
     """Return unguarded writes: the guard of the totals in the same transaction covers them."""
     return [
         DocumentWrite(
@@ -77,7 +77,7 @@ def put(kind: str, rollups: Iterable[tuple[int, Rollup]], kept_ms: int) -> list[
             id=str(moment),
             body=Raw(_out(rollup.entries())),
             seen=None,
-            expires_at=moment + kept_ms,
+            expires_at=moment + retention_ms,
             is_quiet=True,
         )
         for moment, rollup in rollups
@@ -90,7 +90,7 @@ PAGES = 10  # pages per round
 FAR_BEHIND = 20  # full rounds in a row, after which rounds follow without a pause
 MOST_GROUPS_EVER = 100
 _LATE_MS = 2 * MINUTE_MS  # delay before an hour is rolled up, for late events
-_TELL_MS = 30_000
+_CURSOR_MS = 30_000
 
 
 class MetricsCollector:
@@ -102,11 +102,11 @@ class MetricsCollector:
         self._page = page
         self._pages = pages
         self._counting = EventCounter()
-        self._kept: StoredRollups | None = None
+        self._stored: StoredRollups | None = None
         self._minutes: dict[int, Rollup] = {}  # the newest minutes, as written
         self._times_full = 0
-        self._told = (0, 0)  # seq and time of the last cursor update
-        self._untold = 0  # events since that update
+        self._advanced = (0, 0)  # seq and time of the last cursor update
+        self._uncommitted = 0  # events since that update
 
     async def keep(self) -> int:
         """Count the next events. Returns their number, or 0 if the job can pause."""
@@ -120,20 +120,20 @@ class MetricsCollector:
             raise
 
     def _forget(self) -> None:
-        self._kept, self._minutes = None, {}
+        self._stored, self._minutes = None, {}
         self._counting.forget()
 
     async def _round(self) -> int:
         """Count up to the maximum number of pages, and write once."""
-        kept = self._kept or await self._find_place()
+        stored = self._stored or await self._find_place()
         counted = CounterDelta({})
-        done, seq = await self._read(kept.totals.seq, counted)
-        if not done and not self._is_hour_over(kept.totals):
-            self._kept = kept
+        done, seq = await self._read(stored.totals.seq, counted)
+        if not done and not self._is_hour_over(stored.totals):
+            self._stored = stored
         else:
-            await self._write(kept, seq, counted)
-            self._untold += done
-        await self._tell(seq)
+            await self._write(stored, seq, counted)
+            self._uncommitted += done
+        await self._advance_cursor(seq)
         is_full = done >= self._page * self._pages
         self._times_full = self._times_full + 1 if is_full else 0
         return done if self._times_full >= FAR_BEHIND else 0
@@ -156,28 +156,28 @@ class MetricsCollector:
 
     async def _find_place(self) -> StoredRollups:
         """Return where to resume. If the log was lost together with recent counts, resume from its end."""
-        kept = await load_totals(self._stores)
+        stored = await load_totals(self._stores)
         end = await self._stores.events.last_seq()
-        totals = kept.totals if kept.totals.seq <= end else structs.replace(kept.totals, seq=end)
-        return StoredRollups(totals, kept.version)
+        totals = stored.totals if stored.totals.seq <= end else structs.replace(stored.totals, seq=end)
+        return StoredRollups(totals, stored.version)
 
     def _is_hour_over(self, totals: MetricTotals) -> bool:
         """Return whether an hour with counts has ended and must be rolled up."""
         return 0 < totals.rolled <= totals.newest and totals.rolled < hour_of(self._stores.clock.now() - _LATE_MS)
 
-    async def _write(self, kept: StoredRollups, seq: int, counted: CounterDelta) -> None:
+    async def _write(self, stored: StoredRollups, seq: int, counted: CounterDelta) -> None:
         now = self._stores.clock.now()
-        minutes, hours = await self._added(counted, kept.totals, now)
-        rolled = await self._rolled(kept.totals, minutes, hours, now)
-        totals = _total(kept.totals, seq, counted, rolled)
+        minutes, hours = await self._added(counted, stored.totals, now)
+        rolled = await self._rolled(stored.totals, minutes, hours, now)
+        totals = _total(stored.totals, seq, counted, rolled)
         writes = [
-            put_totals(totals, kept.version),
+            put_totals(totals, stored.version),
             *put(MINUTES, minutes.items(), self._settings.minutes_kept_ms),
             *put(HOURS, hours.items(), self._settings.hours_kept_ms),
         ]
         await self._stores.documents.write(writes)
         # The store chooses the first version number, so it is read in the next round.
-        self._kept = StoredRollups(totals, kept.version + 1) if kept.version else None
+        self._stored = StoredRollups(totals, stored.version + 1) if stored.version else None
         self._minutes = {moment: self._minutes[moment] for moment in sorted(self._minutes)[-2:]}
 
     async def _added(
@@ -193,10 +193,10 @@ class MetricsCollector:
         for moment, new in fresh.items():
             self._minutes.setdefault(moment, Rollup(groups)).add(new)
         late = {m: new for m, new in counted.minutes.items() if hour_of(m) < totals.rolled or m not in fresh}
-        wanted = sorted({hour for m in late if (hour := hour_of(m)) + settings.hours_kept_ms > now})
-        hours = await load(self._stores, HOURS, wanted, groups) if wanted else {}
+        late_hours = sorted({hour for m in late if (hour := hour_of(m)) + settings.hours_kept_ms > now})
+        hours = await load(self._stores, HOURS, late_hours, groups) if late_hours else {}
         for moment, new in late.items():
-            if hour_of(moment) in wanted:
+            if hour_of(moment) in late_hours:
                 hours.setdefault(hour_of(moment), Rollup(groups)).add(new)
         return {moment: self._minutes[moment] for moment in fresh}, hours
 
@@ -211,24 +211,24 @@ class MetricsCollector:
         oldest = max(first, hour_of(now - self._settings.minutes_kept_ms))
         last = max(totals.newest, *minutes, 0)
         moments = list(range(oldest, min(end, last + MINUTE_MS), MINUTE_MS))
-        known = await load(self._stores, MINUTES, moments, self._settings.groups) | minutes
-        begun = sorted({hour_of(moment) for moment in moments if moment in known} - hours.keys())
-        hours |= await load(self._stores, HOURS, begun, self._settings.groups)
+        loaded = await load(self._stores, MINUTES, moments, self._settings.groups) | minutes
+        started = sorted({hour_of(moment) for moment in moments if moment in loaded} - hours.keys())
+        hours |= await load(self._stores, HOURS, started, self._settings.groups)
         for moment in moments:
-            if moment in known:
-                hours.setdefault(hour_of(moment), Rollup(self._settings.groups)).add(known[moment])
+            if moment in loaded:
+                hours.setdefault(hour_of(moment), Rollup(self._settings.groups)).add(loaded[moment])
         return end
 
-    async def _tell(self, seq: int) -> None:
+    async def _advance_cursor(self, seq: int) -> None:
         """Advance the cursor occasionally: it is an extra write. Its lag stays too small to cause a warning."""
-        told, at = self._told
+        reached, at = self._advanced
         now = self._stores.clock.now()
-        if seq > told and (self._untold >= PAGE * PAGES or not 0 <= now - at < _TELL_MS):
+        if seq > reached and (self._uncommitted >= PAGE * PAGES or not 0 <= now - at < _CURSOR_MS):
             await self._stores.events.advance(READER, seq)
-            self._told, self._untold = (seq, now), 0
+            self._advanced, self._uncommitted = (seq, now), 0
 
 
-async def stand_aside(stores: Stores) -> int:
+async def skip_to_end(stores: Stores) -> int:
     """Advance the cursor to the end when metrics are disabled, so that it does not block trimming."""
     if (await stores.events.cursors()).get(READER, 0):
         await stores.events.advance(READER, await stores.events.last_seq())

@@ -120,12 +120,12 @@ class Rollup:
 
     def of(self, group: Group) -> TaskCounters:
         """Return the counters of a group, or those of `OTHER` if the limit is reached."""
-        known = self._groups.get(group)
-        if known is None:
+        counters = self._groups.get(group)
+        if counters is None:
             own = len(self._groups) - (OTHER in self._groups)
             key = group if own < self._most else OTHER
-            known = self._groups.setdefault(key, TaskCounters())
-        return known
+            counters = self._groups.setdefault(key, TaskCounters())
+        return counters
 
     def add(self, other: "Rollup") -> None:
         for group, figures in other.groups.items():
@@ -275,9 +275,9 @@ class EventCounter:
 
     def unknown(self, events: Iterable[Event]) -> list[str]:
         """Return the IDs of tasks whose records must be loaded first."""
-        told = {event.task_id for event in events if event.type == _CREATED}
+        created = {event.task_id for event in events if event.type == _CREATED}
         asked = {event.task_id for event in events if event.type in STEPS and event.task_id is not None}
-        return sorted(task_id for task_id in asked - told if task_id not in self._tasks)
+        return sorted(task_id for task_id in asked - created if task_id not in self._tasks)
 
     def learn(self, task_ids: Sequence[str], tasks: Sequence[Task | None]) -> None:
         """Remember task records. A task that no longer exists is counted under `OTHER`."""
@@ -295,7 +295,7 @@ class EventCounter:
                 counted.deadlocks += kind == DEADLOCK
                 continue
             if kind == _CREATED:
-                task = tasks[task_id] = _as_told(event)
+                task = tasks[task_id] = _from_created(event)
             else:
                 task = tasks.get(task_id) or tasks.setdefault(task_id, TrackedTask(OTHER))
             if not 0 <= event.at - begins < MINUTE_MS:
@@ -314,11 +314,11 @@ class EventCounter:
         self._tasks.clear()
 
 
-def _as_told(created: Event) -> TrackedTask:
-    told: Mapping[str, Any] = created.payload
-    group = (told.get("queue", OTHER[0]), told.get("name", OTHER[1]))
-    is_in_line = told.get("status") == "pending" and not told.get("waits_for")
-    return TrackedTask(group, told.get("run_after", created.at) if is_in_line else None)
+def _from_created(created: Event) -> TrackedTask:
+    payload: Mapping[str, Any] = created.payload
+    group = (payload.get("queue", OTHER[0]), payload.get("name", OTHER[1]))
+    is_in_line = payload.get("status") == "pending" and not payload.get("waits_for")
+    return TrackedTask(group, payload.get("run_after", created.at) if is_in_line else None)
 
 
 def _remembered(task: Task) -> TrackedTask:

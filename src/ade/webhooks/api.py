@@ -100,8 +100,8 @@ async def change_webhook(
     """Change address, events, or whether it is on."""
     if body.reason is not None and body.is_active is not False:
         raise InvalidWebhook("a reason requires is_active = false")
-    kept = await webhooks_service.find(services.stores, webhook_id)
-    seen = request.expected_version(kept.version)
+    stored = await webhooks_service.find(services.stores, webhook_id)
+    seen = request.expected_version(stored.version)
     changes = webhooks_service.WebhookChanges(
         url=body.url,
         events=None if body.events is None else tuple(body.events),
@@ -179,6 +179,6 @@ async def _with_secret(services: Services, request: RequestContext, webhook_id: 
     return WebhookWithSecret(**structs.asdict(await get_webhook(services, request, webhook_id)), secret=secret)
 
 
-def _place(told: int | str | None) -> dispatch.Place | None:
-    found = _PLACE.fullmatch(told) if isinstance(told, str) else None
+def _place(cursor: int | str | None) -> dispatch.Place | None:
+    found = _PLACE.fullmatch(cursor) if isinstance(cursor, str) else None
     return None if found is None else (int(found[1]), int(found[2]))

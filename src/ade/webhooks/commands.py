@@ -28,13 +28,13 @@ _STYLES = {
 }
 
 
-def show_webhooks(out: CommandOutput, known: Sequence[WebhookView], *, now: int) -> None:
+def show_webhooks(out: CommandOutput, views: Sequence[WebhookView], *, now: int) -> None:
     """Print a list of webhooks."""
     if out.as_json:
-        out.items(known)
+        out.items(views)
         return
-    out.table(_HEAD, [_row(each, now) for each in known], ("failures", "events"))
-    if not known:
+    out.table(_HEAD, [_row(each, now) for each in views], ("failures", "events"))
+    if not views:
         out.note("No webhooks. `ade webhooks create URL --event 'task.*'` creates one.")
 
 
@@ -60,7 +60,7 @@ def show_webhook(out: CommandOutput, webhook: WebhookView, *, now: int) -> None:
     if out.as_json:
         out.document(webhook)
         return
-    fared = webhook.health
+    health = webhook.health
     out.facts(
         [
             ("webhook", webhook.id),
@@ -72,10 +72,10 @@ def show_webhook(out: CommandOutput, webhook: WebhookView, *, now: int) -> None:
             ("events", ", ".join(webhook.events)),
             ("description", webhook.description),
             ("old secrets", _old_secrets(webhook, now)),
-            ("last good", local_with_distance(fared.succeeded_at, now=now)),
-            ("last bad", local_with_distance(fared.failed_at, now=now)),
-            ("failing since", local_with_distance(fared.failing_since, now=now)),
-            ("failures", str(fared.failures) if fared.failures else ""),
+            ("last good", local_with_distance(health.succeeded_at, now=now)),
+            ("last bad", local_with_distance(health.failed_at, now=now)),
+            ("failing since", local_with_distance(health.failing_since, now=now)),
+            ("failures", str(health.failures) if health.failures else ""),
             ("made by", webhook.created_by or ""),
             ("made", local_with_distance(webhook.created_at, now=now)),
         ]
@@ -166,7 +166,7 @@ secret_option = click.option(
 )
 
 
-def _given_secret(secret_stdin: bool) -> str | None:
+def _read_secret(secret_stdin: bool) -> str | None:
     """Read the secret from stdin. Arguments are visible to other users of the machine."""
     return read_line().strip() if secret_stdin else None
 
@@ -180,8 +180,8 @@ def webhooks() -> None:
 async def list_webhooks(session: "Session") -> None:
     """List webhooks and their health."""
     async with session.api() as api:
-        known = await all_of(api, api.list_webhooks)
-    show_webhooks(session.out, known, now=now_ms())
+        views = await all_of(api, api.list_webhooks)
+    show_webhooks(session.out, views, now=now_ms())
 
 
 @webhooks.command("show", reads=True)
@@ -203,7 +203,7 @@ async def create(
     session: "Session", address: str, events: tuple[str, ...], description: str, secret_stdin: bool
 ) -> None:
     """Send events to a URL from now on, and print the secret that signs the messages."""
-    secret = _given_secret(secret_stdin)
+    secret = _read_secret(secret_stdin)
     async with session.api(must_exist=False) as api:
         webhook = await api.create_webhook(url=address, events=list(events), description=description, secret=secret)
     print_webhook(session.out, webhook, is_own_secret=secret is not None)
@@ -258,7 +258,7 @@ async def remove(session: "Session", webhook_id: str, yes: bool) -> None:
 @as_option
 async def rotate_secret(session: "Session", webhook_id: str, overlap: float, secret_stdin: bool) -> None:
     """Give a webhook a new secret and print it. During the overlap, messages are signed with both."""
-    secret = _given_secret(secret_stdin)
+    secret = _read_secret(secret_stdin)
     async with session.api() as api:
         webhook = await api.rotate_webhook_secret(webhook_id, overlap_s=overlap, secret=secret)
     print_webhook(session.out, webhook, is_own_secret=secret is not None)

@@ -65,9 +65,9 @@ class WebhookHealth(Struct, frozen=True, kw_only=True, omit_defaults=True):
     failing_since: int | None = None  # the first failure after the last success
     failures: int = 0  # since then
 
-    def after(self, answer: DeliveryResponse, *, now: int) -> "WebhookHealth":
+    def after(self, response: DeliveryResponse, *, now: int) -> "WebhookHealth":
         """Return the health after a response; the same object if the change is not worth a write."""
-        if not answer.is_good:
+        if not response.is_good:
             since = now if self.failing_since is None else self.failing_since
             return structs.replace(self, failed_at=now, failing_since=since, failures=self.failures + 1)
         if self.failing_since is None and self.succeeded_at is not None and now - self.succeeded_at < TOUCH_MS:
@@ -99,7 +99,7 @@ class DeliveryDecision(Struct, frozen=True, kw_only=True):
 
 
 def decide_delivery(
-    answer: DeliveryResponse, health: WebhookHealth, *, attempt: int, now: int, randomness: float
+    response: DeliveryResponse, health: WebhookHealth, *, attempt: int, now: int, randomness: float
 ) -> DeliveryDecision:
     """Decide what to do after a response. `health` includes this response, and `attempt` counts from 1.
 
@@ -114,10 +114,10 @@ def decide_delivery(
     | a failure, after a week with only failures | disable the webhook |
     | a failure of the last attempt | give up |
     """
-    what = _what(answer)
-    if answer.is_good:
+    what = _what(response)
+    if response.is_good:
         return DeliveryDecision(step=DeliveryStep.DELIVERED, reason=what)
-    if answer.status == _GONE:
+    if response.status == _GONE:
         return DeliveryDecision(step=DeliveryStep.DISABLE, reason="it answered 410 Gone: it accepts no more messages")
     if health.is_hopeless(now):
         reason = f"no message was accepted for a week ({health.failures} failures, the last one: {what})"
@@ -127,8 +127,8 @@ def decide_delivery(
             step=DeliveryStep.GIVE_UP, reason=f"{what}, and that was attempt {attempt} of {ATTEMPTS}"
         )
     delay = round(DELAYS_MS[max(attempt, 1) - 1] * (1 + _JITTER * (2 * randomness - 1)))
-    if answer.status in _ASKS_FOR_PATIENCE:
-        delay = max(delay, min(retry_after_ms(answer.retry_after, now=now), LONGEST_DELAY_MS))
+    if response.status in _ASKS_FOR_PATIENCE:
+        delay = max(delay, min(retry_after_ms(response.retry_after, now=now), LONGEST_DELAY_MS))
     return DeliveryDecision(step=DeliveryStep.RETRY, reason=what, delay_ms=delay)
 
 
@@ -148,8 +148,8 @@ def retry_after_ms(text: str, *, now: int) -> int:
     return max(int(date.timestamp()) * SECOND - now, 0)
 
 
-def _what(answer: DeliveryResponse) -> str:
-    return f"it answered {answer.status}" if answer.status is not None else answer.error or "there was no answer"
+def _what(response: DeliveryResponse) -> str:
+    return f"it answered {response.status}" if response.status is not None else response.error or "there was no answer"
 
 
 # Message bodies contain IDs and facts, never arguments, results, or text written by people or programs. The fields are
@@ -198,9 +198,9 @@ def _body(event: Event, data: Mapping[str, object]) -> bytes:
 
 def _facts(event: Event) -> dict[str, object]:
     facts, payload = {}, event_to_wire(event).payload
-    told = _OF_ACCESS if is_of_access(event) else FACTS
+    allowed = _OF_ACCESS if is_of_access(event) else FACTS
     for name, value in payload.items():
-        if name in told and (fact := _fact(value)) is not None:
+        if name in allowed and (fact := _fact(value)) is not None:
             facts[name] = fact
     error = payload.get("error")
     if isinstance(error, str) and (found := _ERROR_TYPE.match(error)):
@@ -223,8 +223,8 @@ def _fact(value: object) -> object:
 def _item(value: object) -> object:
     """Return a list item, for example a lock with its resource, mode, and token."""
     if isinstance(value, dict):
-        known = {name: _short(each) if isinstance(each, str) else each for name, each in value.items() if name in FACTS}
-        return {name: each for name, each in known.items() if isinstance(each, str | bool | int | float)}
+        facts = {name: _short(each) if isinstance(each, str) else each for name, each in value.items() if name in FACTS}
+        return {name: each for name, each in facts.items() if isinstance(each, str | bool | int | float)}
     return _fact(value) if isinstance(value, str | bool | int | float) else None
 
 
@@ -320,28 +320,28 @@ def new_delivery(webhook_id: str, event: Event, *, now: int) -> Delivery:
 
 
 def attempted(
-    delivery: Delivery, answer: DeliveryResponse, judgement: DeliveryDecision, *, number: int, now: int
+    delivery: Delivery, response: DeliveryResponse, decision: DeliveryDecision, *, number: int, now: int
 ) -> Delivery:
     """Return the delivery after one more attempt. The response must be `cleaned`."""
     attempt = DeliveryAttempt(
         number=number,
         at=now,
-        duration_ms=answer.duration_ms,
-        status=answer.status,
-        error=answer.error,
-        excerpt=answer.excerpt.decode(),
+        duration_ms=response.duration_ms,
+        status=response.status,
+        error=response.error,
+        excerpt=response.excerpt.decode(),
     )
     attempts = (*delivery.attempts, attempt)[-MAX_STORED_ATTEMPTS:]
-    return structs.replace(ended(delivery, judgement, now=now), attempts=attempts)
+    return structs.replace(ended(delivery, decision, now=now), attempts=attempts)
 
 
-def ended(delivery: Delivery, judgement: DeliveryDecision, *, now: int) -> Delivery:
+def ended(delivery: Delivery, decision: DeliveryDecision, *, now: int) -> Delivery:
     """Return the delivery after a decision."""
     return structs.replace(
         delivery,
-        state=STATE_AFTER[judgement.step],
-        why=judgement.reason,
-        next_at=now + judgement.delay_ms if judgement.step is DeliveryStep.RETRY else None,
+        state=STATE_AFTER[decision.step],
+        why=decision.reason,
+        next_at=now + decision.delay_ms if decision.step is DeliveryStep.RETRY else None,
         updated_at=now,
     )
 
@@ -358,11 +358,11 @@ def replayed(delivery: Delivery, *, now: int) -> Delivery:
     )
 
 
-def cleaned(answer: DeliveryResponse, secrets: Iterable[str]) -> DeliveryResponse:
+def cleaned(response: DeliveryResponse, secrets: Iterable[str]) -> DeliveryResponse:
     """Return the response for storage: shortened, and with these secrets redacted if the receiver echoed them."""
     hidden = list(secrets)
-    error = _excerpt(answer.error.encode(errors="replace"), hidden)
-    return structs.replace(answer, error=error, excerpt=_excerpt(answer.excerpt, hidden).encode())
+    error = _excerpt(response.error.encode(errors="replace"), hidden)
+    return structs.replace(response, error=error, excerpt=_excerpt(response.excerpt, hidden).encode())
 
 
 def _excerpt(content: bytes, secrets: Iterable[str]) -> str:
@@ -398,8 +398,8 @@ class DeliveryTaskArguments(Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 def wants(webhook: Webhook, event: Event) -> bool:
     """Return whether an event is sent to a webhook."""
-    is_told = webhook.is_active and event.seq > webhook.since
-    return is_told and not is_own(event) and (matches(webhook.events, event.type) or _is_test_of(webhook, event))
+    is_live = webhook.is_active and event.seq > webhook.since
+    return is_live and not is_own(event) and (matches(webhook.events, event.type) or _is_test_of(webhook, event))
 
 
 def _is_test_of(webhook: Webhook, event: Event) -> bool:

@@ -55,13 +55,13 @@ async def list_deliveries(
 ) -> list[Delivery]:
     """Return deliveries, newest first, optionally in one state or `before` a place. Raises UnknownWebhook."""
     await find(stores, webhook_id)
-    kept = [each.record for each in (await deliveries_of(webhook_id).all(stores)).values()]
-    wanted = [
+    stored = [each.record for each in (await deliveries_of(webhook_id).all(stores)).values()]
+    matching = [
         delivery
-        for delivery in kept
+        for delivery in stored
         if (state is None or delivery.state is state) and (before is None or place_of(delivery) < before)
     ]
-    return sorted(wanted, key=place_of, reverse=True)[:limit]
+    return sorted(matching, key=place_of, reverse=True)[:limit]
 
 
 def place_of(delivery: Delivery) -> Place:
@@ -72,12 +72,12 @@ def place_of(delivery: Delivery) -> Place:
 async def find_delivery(stores: Stores, webhook_id: str, delivery_id: str) -> StoredRecord[Delivery]:
     """Return a delivery. Raises UnknownWebhook, also if the delivery is no longer stored."""
     await find(stores, webhook_id)
-    kept = await deliveries_of(webhook_id).get(stores, delivery_id)
-    if kept is None:
+    stored = await deliveries_of(webhook_id).get(stores, delivery_id)
+    if stored is None:
         raise UnknownWebhook(
             f"no delivery {delivery_id[:60]!r} of this webhook is stored; its log shows those that are"
         )
-    return kept
+    return stored
 
 
 async def replay(stores: Stores, payloads: Payloads, webhook_id: str, delivery_id: str, *, actor: str | None) -> Task:
@@ -88,13 +88,13 @@ async def replay(stores: Stores, payloads: Payloads, webhook_id: str, delivery_i
     """
 
     async def step() -> Delivery:
-        webhook, kept = (await find(stores, webhook_id)).record, await find_delivery(stores, webhook_id, delivery_id)
+        webhook, stored = (await find(stores, webhook_id)).record, await find_delivery(stores, webhook_id, delivery_id)
         if not webhook.is_active:
             raise InvalidWebhook("the webhook is disabled, so nothing can be sent to it; enable it first")
-        after = replayed(kept.record, now=stores.clock.now())
-        told = about(webhook, delivery=after.id, type=after.type)
-        event = Event(type=WEBHOOK_REPLAYED, at=after.updated_at, actor=actor, payload=told)
-        put = quiet(deliveries_of(webhook_id).put(after.id, after, seen=kept.version))
+        after = replayed(stored.record, now=stores.clock.now())
+        payload = about(webhook, delivery=after.id, type=after.type)
+        event = Event(type=WEBHOOK_REPLAYED, at=after.updated_at, actor=actor, payload=payload)
+        put = quiet(deliveries_of(webhook_id).put(after.id, after, seen=stored.version))
         await stores.documents.write([put], [event])
         return after
 
@@ -104,9 +104,9 @@ async def replay(stores: Stores, payloads: Payloads, webhook_id: str, delivery_i
 
 async def clear_old(stores: Stores, webhook_id: str) -> int:
     """Delete all but the newest deliveries. Returns the number of deleted ones."""
-    shelf = deliveries_of(webhook_id)
-    gone = oldest_beyond(kept.record for kept in (await shelf.all(stores)).values())
-    await stores.documents.write([quiet(shelf.remove(delivery.id)) for delivery in gone])
+    deliveries = deliveries_of(webhook_id)
+    gone = oldest_beyond(stored.record for stored in (await deliveries.all(stores)).values())
+    await stores.documents.write([quiet(deliveries.remove(delivery.id)) for delivery in gone])
     return len(gone)
 
 
@@ -156,39 +156,39 @@ async def deliver(
     If the process crashes between sending and storing, the message is sent twice with the same ID. Nothing is sent if
     the webhook is removed or disabled, or if the message was already delivered, unless it is a replay.
     """
-    kept = await WEBHOOKS.get(stores, order.webhook_id)
-    if kept is None:
+    stored = await WEBHOOKS.get(stores, order.webhook_id)
+    if stored is None:
         return DeliveryDecision(step=DeliveryStep.DROP, reason="the webhook was removed")
     found = await _delivery(stores, order)
     if found is None:
         return DeliveryDecision(step=DeliveryStep.DROP, reason="the event is no longer in the log")
     if found.record.state is DeliveryState.DELIVERED and found.record.replays >= order.replay:
         return DeliveryDecision(step=DeliveryStep.DELIVERED, reason="it was already delivered")
-    if not kept.record.is_active:
+    if not stored.record.is_active:
         dropped = DeliveryDecision(step=DeliveryStep.DROP, reason="the webhook is disabled")
         await _keep(stores, ended(found.record, dropped, now=stores.clock.now()), found.version)
         return dropped
-    answer = cleaned(await _sent(stores, sender, kept.record, found.record, reach), _hidden(kept.record))
-    health = await _noted(stores, order.webhook_id, answer)
+    response = cleaned(await _sent(stores, sender, stored.record, found.record, reach), _hidden(stored.record))
+    health = await _noted(stores, order.webhook_id, response)
     now = stores.clock.now()
-    judgement = decide_delivery(answer, health, attempt=attempt, now=now, randomness=randomness)
-    after = attempted(found.record, answer, judgement, number=attempt, now=now)
+    decision = decide_delivery(response, health, attempt=attempt, now=now, randomness=randomness)
+    after = attempted(found.record, response, decision, number=attempt, now=now)
     await _keep(stores, after, found.version)
-    if judgement.step is DeliveryStep.DISABLE:
+    if decision.step is DeliveryStep.DISABLE:
         with suppress(UnknownWebhook):  # removed in the meantime
-            await disable(stores, order.webhook_id, judgement.reason, actor=SYSTEM)
-    return judgement
+            await disable(stores, order.webhook_id, decision.reason, actor=SYSTEM)
+    return decision
 
 
-def settle(judgement: DeliveryDecision) -> str:
+def settle(decision: DeliveryDecision) -> str:
     """Turn a decision into the result of the task, or raise it. A delivery that was given up becomes a dead letter."""
-    match judgement.step:
+    match decision.step:
         case DeliveryStep.RETRY:
-            raise Retry(judgement.reason, after=judgement.delay_ms / 1000)
+            raise Retry(decision.reason, after=decision.delay_ms / 1000)
         case DeliveryStep.GIVE_UP | DeliveryStep.DISABLE:
-            raise Unrecoverable(judgement.reason)
+            raise Unrecoverable(decision.reason)
         case DeliveryStep.DELIVERED | DeliveryStep.DROP:
-            return f"{judgement.step}: {judgement.reason}"
+            return f"{decision.step}: {decision.reason}"
 
 
 async def _delivery(stores: Stores, order: DeliveryTaskArguments) -> StoredRecord[Delivery] | None:
@@ -196,15 +196,15 @@ async def _delivery(stores: Stores, order: DeliveryTaskArguments) -> StoredRecor
 
     A replay does not need the event, which might have been trimmed by then.
     """
-    shelf = deliveries_of(order.webhook_id)
+    deliveries = deliveries_of(order.webhook_id)
     event = await _event(stores, order.seq)
     if event is not None:
         message_id = delivery_id(order.webhook_id, event)
-        known = await shelf.get(stores, message_id)
-        if known is None:
+        found = await deliveries.get(stores, message_id)
+        if found is None:
             return StoredRecord(new_delivery(order.webhook_id, event, now=stores.clock.now()), 0)
-        return known
-    matching = [kept for kept in (await shelf.all(stores)).values() if kept.record.seq == order.seq]
+        return found
+    matching = [stored for stored in (await deliveries.all(stores)).values() if stored.record.seq == order.seq]
     return matching[0] if matching else None
 
 
@@ -234,15 +234,15 @@ def _hidden(webhook: Webhook) -> list[str]:
     return [*values, *(value.removeprefix(SECRET_PREFIX) for value in values), *secrets_in_url(webhook.url)]
 
 
-async def _noted(stores: Stores, webhook_id: str, answer: DeliveryResponse) -> WebhookHealth:
+async def _noted(stores: Stores, webhook_id: str, response: DeliveryResponse) -> WebhookHealth:
     """Store and return the health of the webhook after this response."""
 
     async def step() -> WebhookHealth:
-        kept: StoredRecord[WebhookHealth] | None = await HEALTH.get(stores, webhook_id)
-        before = WebhookHealth() if kept is None else kept.record
-        after = before.after(answer, now=stores.clock.now())
+        stored: StoredRecord[WebhookHealth] | None = await HEALTH.get(stores, webhook_id)
+        before = WebhookHealth() if stored is None else stored.record
+        after = before.after(response, now=stores.clock.now())
         if after is not before:
-            put = HEALTH.put(webhook_id, after, seen=0 if kept is None else kept.version)
+            put = HEALTH.put(webhook_id, after, seen=0 if stored is None else stored.version)
             await stores.documents.write([quiet(put)])
         return after
 

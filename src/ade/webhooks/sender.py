@@ -89,28 +89,28 @@ class HttpSender:
         self._clock = clock
 
     async def send(self, message: WebhookMessage, reach: NetworkPolicy) -> DeliveryResponse:
-        begun = self._clock()
-        answer = _ResponseState()
+        started = self._clock()
+        response = _ResponseState()
         try:
             async with asyncio.timeout(self._total_s):
-                await self._exchange(message, reach, answer)
+                await self._exchange(message, reach, response)
         except TimeoutError:
-            answer.error = f"it took longer than {self._total_s:g} seconds"
+            response.error = f"it took longer than {self._total_s:g} seconds"
         except (AddressRefused, ServerUnreachable) as failed:
-            answer.error = failed.detail
-        return answer.ended(duration_ms=round((self._clock() - begun) * 1000))
+            response.error = failed.detail
+        return response.ended(duration_ms=round((self._clock() - started) * 1000))
 
-    async def _exchange(self, message: WebhookMessage, reach: NetworkPolicy, answer: "_ResponseState") -> None:
+    async def _exchange(self, message: WebhookMessage, reach: NetworkPolicy, response: "_ResponseState") -> None:
         connection = await self._connected(message.target, reach)
         try:
             http = HttpConnection(connection, message.target.authority, head_bytes=HEAD_BYTES)
             headers = {**message.headers, "connection": "close"}
             http.send(ClientRequest(method="POST", target=message.target.path, headers=headers, body=message.body))
             head = await http.head()
-            answer.status, answer.retry_after = head.status, head.header("retry-after") or ""
+            response.status, response.retry_after = head.status, head.header("retry-after") or ""
             async for piece in http.chunks():
-                answer.excerpt += piece[: READ_BYTES - len(answer.excerpt)]
-                if len(answer.excerpt) == READ_BYTES:
+                response.excerpt += piece[: READ_BYTES - len(response.excerpt)]
+                if len(response.excerpt) == READ_BYTES:
                     return
         finally:
             connection.cut()
@@ -209,10 +209,10 @@ class Deliverer:
         stores = (await self._app.open()).stores
         order = DeliveryTaskArguments(webhook_id=webhook_id, seq=seq, replay=replay)
         reach = reach_of(self._app.settings.webhooks)
-        judgement = await deliver(
+        decision = await deliver(
             stores, self._sender(stores), order, attempt=attempt, randomness=random.random(), reach=reach
         )
-        return settle(judgement)
+        return settle(decision)
 
     def _sender(self, stores: "Stores") -> "WebhookSender":
         if self._made is None or self._made[0] is not stores:

@@ -6,7 +6,7 @@ the caller that has just created it.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct, structs
@@ -103,8 +103,8 @@ async def create(
     )
     check_webhook(new, reach)
     check_known(new.events)
-    told = about(new, origin=check_url(url, reach).origin, events=list(new.events))
-    event = Event(type=WEBHOOK_CREATED, at=now, actor=actor, payload=told)
+    payload = about(new, origin=check_url(url, reach).origin, events=list(new.events))
+    event = Event(type=WEBHOOK_CREATED, at=now, actor=actor, payload=payload)
     await stores.documents.write([WEBHOOKS.put(new.id, new, seen=0)], [event])
     return new
 
@@ -134,8 +134,8 @@ async def change(
         if changes.is_active:
             check_webhook(after, reach)
             after = enabled(after, since=since, now=now)
-            told = Event(type=WEBHOOK_ENABLED, at=now, actor=actor, payload=about(after))
-            return _WebhookDecision(after, [*events, told], [HEALTH.remove(after.id)])
+            payload = Event(type=WEBHOOK_ENABLED, at=now, actor=actor, payload=about(after))
+            return _WebhookDecision(after, [*events, payload], [HEALTH.remove(after.id)])
         after = disabled(after, changes.why, now=now)
         reason = about(after, reason=after.disabled_why)
         return _WebhookDecision(after, [*events, Event(type=WEBHOOK_DISABLED, at=now, actor=actor, payload=reason)])
@@ -155,8 +155,8 @@ def _rewrite(
     if not fields:
         return before, []
     check_webhook(after, reach)
-    told = about(after, fields=fields, origin=check_url(after.url, reach).origin, events=list(after.events))
-    return after, [Event(type=WEBHOOK_CHANGED, at=now, actor=actor, payload=told)]
+    payload = about(after, fields=fields, origin=check_url(after.url, reach).origin, events=list(after.events))
+    return after, [Event(type=WEBHOOK_CHANGED, at=now, actor=actor, payload=payload)]
 
 
 async def rotate(
@@ -172,8 +172,8 @@ async def rotate(
 
     def decide(before: Webhook, now: int) -> _WebhookDecision:
         after = rotated(before, value, overlap_ms=overlap_ms, now=now)
-        told = about(after, ends_at=now + overlap_ms)
-        return _WebhookDecision(after, [Event(type=WEBHOOK_ROTATED, at=now, actor=actor, payload=told)])
+        payload = about(after, ends_at=now + overlap_ms)
+        return _WebhookDecision(after, [Event(type=WEBHOOK_ROTATED, at=now, actor=actor, payload=payload)])
 
     return await _rewritten(stores, webhook_id, decide)
 
@@ -192,11 +192,11 @@ async def remove(stores: Stores, webhook_id: str, *, actor: str | None) -> None:
     """Remove a webhook and its deliveries; pending messages are not sent. Raises UnknownWebhook."""
 
     async def step() -> None:
-        kept = await find(stores, webhook_id)
-        shelf = deliveries_of(webhook_id)
-        gone = [shelf.remove(each) for each in await shelf.all(stores)]
-        event = Event(type=WEBHOOK_REMOVED, at=stores.clock.now(), actor=actor, payload=about(kept.record))
-        itself = structs.replace(WEBHOOKS.remove(webhook_id), seen=kept.version)
+        stored = await find(stores, webhook_id)
+        deliveries = deliveries_of(webhook_id)
+        gone = [deliveries.remove(each) for each in await deliveries.all(stores)]
+        event = Event(type=WEBHOOK_REMOVED, at=stores.clock.now(), actor=actor, payload=about(stored.record))
+        itself = structs.replace(WEBHOOKS.remove(webhook_id), seen=stored.version)
         await stores.documents.write([itself, HEALTH.remove(webhook_id), *gone], [event])
 
     await decided(step)
@@ -214,20 +214,20 @@ async def send_test(stores: Stores, webhook_id: str, *, actor: str | None) -> We
 
 async def find(stores: Stores, webhook_id: str) -> StoredRecord[Webhook]:
     """Return the webhook and its version. Raises UnknownWebhook."""
-    kept = await WEBHOOKS.get(stores, webhook_id)
-    if kept is None:
+    stored = await WEBHOOKS.get(stores, webhook_id)
+    if stored is None:
         raise UnknownWebhook(f"no webhook {webhook_id[:60]!r} exists; the list of webhooks shows those that do")
-    return kept
+    return stored
 
 
 async def list_webhooks(stores: Stores) -> list[Webhook]:
     """Return all webhooks, oldest first."""
-    return [kept.record for kept in (await WEBHOOKS.all(stores)).values()]
+    return [stored.record for stored in (await WEBHOOKS.all(stores)).values()]
 
 
 async def list_health(stores: Stores) -> dict[str, WebhookHealth]:
     """Return the health of each webhook that has received messages, by ID."""
-    return {webhook_id: kept.record for webhook_id, kept in (await HEALTH.all(stores)).items()}
+    return {webhook_id: stored.record for webhook_id, stored in (await HEALTH.all(stores)).items()}
 
 
 async def _rewritten(
@@ -240,18 +240,17 @@ async def _rewritten(
     """Read, decide, and write. Retries after a concurrent change, unless the caller named the version it saw."""
 
     async def step() -> Webhook:
-        kept = await find(stores, webhook_id)
-        if seen is not None and seen != kept.version:
+        stored = await find(stores, webhook_id)
+        if seen is not None and seen != stored.version:
             raise StaleWrite(f"the webhook {webhook_id[:60]!r} has changed since it was read; read it again")
-        decision = decide(kept.record, stores.clock.now())
+        decision = decide(stored.record, stores.clock.now())
         if decision is None:
-            return kept.record
+            return stored.record
         after, events, more = decision
-        await stores.documents.write([WEBHOOKS.put(after.id, after, seen=kept.version), *more], events)
+        await stores.documents.write([WEBHOOKS.put(after.id, after, seen=stored.version), *more], events)
         return after
 
-    tried: Callable[[], Awaitable[Webhook]] = step
-    return await (tried() if seen is not None else decided(tried))
+    return await (step() if seen is not None else decided(step))
 
 
 def _new_secret() -> str:

@@ -61,8 +61,8 @@ def verify(
 
     `body` is the request body, byte by byte. A message can arrive more than once: deduplicate by its ID.
     """
-    given = {name.lower(): value for name, value in headers.items()}
-    message_id, at, signature = (given.get(name, "") for name in (ID, TIMESTAMP, SIGNATURE))
+    received = {name.lower(): value for name, value in headers.items()}
+    message_id, at, signature = (received.get(name, "") for name in (ID, TIMESTAMP, SIGNATURE))
     if not _MESSAGE_ID.fullmatch(message_id) or not _SECONDS.fullmatch(at) or not signature:
         raise InvalidSignature(f"the headers {ID}, {TIMESTAMP} and {SIGNATURE} are missing, or not valid")
     at_s = int(at)

@@ -44,26 +44,26 @@ class WebhookWithSecret(WebhookView, frozen=True, kw_only=True):
 
 async def view_webhook(stores: Stores, webhook_id: str, *, with_url: bool) -> WebhookView:
     """Return one webhook. Raises UnknownWebhook."""
-    kept = await find(stores, webhook_id)
+    stored = await find(stores, webhook_id)
     health = await HEALTH.get(stores, webhook_id)
-    return _view(stores, kept, WebhookHealth() if health is None else health.record, with_url=with_url)
+    return _view(stores, stored, WebhookHealth() if health is None else health.record, with_url=with_url)
 
 
 async def view_webhooks(stores: Stores, *, with_urls: bool) -> list[WebhookView]:
     """Return all webhooks, oldest first."""
-    kept, known = await WEBHOOKS.all(stores), await list_health(stores)
-    return [_view(stores, one, known.get(each, WebhookHealth()), with_url=with_urls) for each, one in kept.items()]
+    stored, known = await WEBHOOKS.all(stores), await list_health(stores)
+    return [_view(stores, one, known.get(each, WebhookHealth()), with_url=with_urls) for each, one in stored.items()]
 
 
-def _view(stores: Stores, kept: StoredRecord[Webhook], health: WebhookHealth, *, with_url: bool) -> WebhookView:
-    webhook, now = kept.record, stores.clock.now()
+def _view(stores: Stores, stored: StoredRecord[Webhook], health: WebhookHealth, *, with_url: bool) -> WebhookView:
+    webhook, now = stored.record, stores.clock.now()
     ends = [secret.until for secret in webhook.secrets if secret.until is not None and secret.until > now]
     return WebhookView(
         id=webhook.id,
         origin=origin_of(webhook.url),
         events=webhook.events,
         is_active=webhook.is_active,
-        version=kept.version,
+        version=stored.version,
         url=webhook.url if with_url else None,
         description=webhook.description,
         disabled_at=webhook.disabled_at,

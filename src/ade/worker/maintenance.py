@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ade.approvals.submission import enqueue_guarded
 from ade.errors import AdeError
-from ade.events.metrics_collector import MetricsCollector, stand_aside
+from ade.events.metrics_collector import MetricsCollector, skip_to_end
 from ade.logs import Log
 from ade.settings import Settings
 from ade.settings.runtime import default_timeout_ms
@@ -95,7 +95,7 @@ async def _follow_webhooks(stores: Stores, payloads: Payloads) -> int:
 
 def _figures(stores: Stores, kept: FigureSettings, quick: float) -> MaintenanceJob:
     if not kept.enabled:
-        return MaintenanceJob(name="figures", every_s=max(quick, 3_600.0), perform=partial(stand_aside, stores))
+        return MaintenanceJob(name="figures", every_s=max(quick, 3_600.0), perform=partial(skip_to_end, stores))
     return MaintenanceJob(name="figures", every_s=max(quick, 1.0), perform=MetricsCollector(stores, kept).keep)
 
 

@@ -10,7 +10,7 @@ from ade.events.hub import FeedOptions, Subscription
 from ade.testing import TestClock
 from tests.domain import Event, Queue, Stores
 
-SMALL = FeedOptions(ring=4, pending=3, page=2, readers=2, heartbeat_s=15)
+SMALL = FeedOptions(buffer=4, pending=3, page=2, readers=2, heartbeat_s=15)
 KEPT_S = 1_000.0
 
 
@@ -29,7 +29,7 @@ class House:
             self.stores.events,
             self.stores.wakeups,
             self.clock,
-            kept_since=lambda: self.clock.now() - round(KEPT_S * 1000),
+            retained_since=lambda: self.clock.now() - round(KEPT_S * 1000),
             options=self.options,
         )
 

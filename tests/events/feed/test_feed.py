@@ -310,7 +310,7 @@ def feed_on(log: Flaky, house: House) -> EventFeed:
         log,  # type: ignore[arg-type]
         house.stores.wakeups,
         house.clock,
-        kept_since=lambda: 0,
+        retained_since=lambda: 0,
         options=house.options,
     )
 
@@ -360,7 +360,7 @@ def test_what_is_nearly_old_enough_to_be_trimmed_is_not_relied_on(clock: TestClo
     assert available_since(clock, 10)() == clock.now() - 5_000
 
 
-@pytest.mark.parametrize("wrong", [{"ring": 0}, {"heartbeat_s": -1}, {"pace_s": 2.0, "poll_s": 1.0}])
+@pytest.mark.parametrize("wrong", [{"buffer": 0}, {"heartbeat_s": -1}, {"pace_s": 2.0, "poll_s": 1.0}])
 def test_wrong_options_are_refused_at_the_start(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must"):
         FeedOptions(**wrong)  # type: ignore[arg-type]

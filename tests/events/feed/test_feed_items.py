@@ -18,35 +18,35 @@ def seqs(entries: Sequence[FeedEntry]) -> list[int]:
     return [each.seq for each in entries]
 
 
-def page(*entries: FeedEntry, after: int, end: int = 0, trimmed_to: int = 0, kept_since: int = 100) -> LogPage:
-    return LogPage(after, entries, end or (entries[-1].seq if entries else after), trimmed_to, kept_since)
+def page(*entries: FeedEntry, after: int, end: int = 0, trimmed_to: int = 0, retained_since: int = 100) -> LogPage:
+    return LogPage(after, entries, end or (entries[-1].seq if entries else after), trimmed_to, retained_since)
 
 
 @settings(max_examples=examples(40))
 @given(st.integers(1, 5), st.lists(st.lists(st.integers(1, 3), max_size=4), max_size=8), st.integers(0, 60))
 def test_a_ring_holds_the_newest_and_knows_what_it_lost(size: int, portions: list[list[int]], place: int) -> None:
-    ring, everything, last = EventBuffer(size), [0] * 0, 0
+    buffer, everything, last = EventBuffer(size), [0] * 0, 0
     for steps in portions:
         added = []
         for step in steps:
             last += step
             added.append(last)
-        ring.add([entry(seq) for seq in added])
+        buffer.add([entry(seq) for seq in added])
         everything += added
-    assert ring.position == last
-    assert len(ring) >= min(size, len(everything))
-    assert len(ring) <= 2 * size + 4
-    if ring.holds(place):
-        assert seqs(ring.behind(place, 1_000)) == [seq for seq in everything if seq > place]
+    assert buffer.position == last
+    assert len(buffer) >= min(size, len(everything))
+    assert len(buffer) <= 2 * size + 4
+    if buffer.holds(place):
+        assert seqs(buffer.behind(place, 1_000)) == [seq for seq in everything if seq > place]
     else:
-        assert place > last or place < everything[-len(ring) - 1]
+        assert place > last or place < everything[-len(buffer) - 1]
 
 
 def test_a_ring_can_forget_what_is_old() -> None:
-    ring = EventBuffer(10)
-    ring.add([entry(1, at=5), entry(4, at=20), entry(6, at=9), entry(9, at=30)])
-    ring.forget_older_than(10)
-    assert (ring.floor, ring.position, seqs(ring.behind(6, 10))) == (8, 9, [9])
+    buffer = EventBuffer(10)
+    buffer.add([entry(1, at=5), entry(4, at=20), entry(6, at=9), entry(9, at=30)])
+    buffer.forget_older_than(10)
+    assert (buffer.floor, buffer.position, seqs(buffer.behind(6, 10))) == (8, 9, [9])
 
 
 def test_behind_a_young_event_nothing_is_missing() -> None:

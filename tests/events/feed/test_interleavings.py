@@ -64,7 +64,7 @@ class Reader:
     def check(self, everything: Sequence[Event], trimmed: set[int]) -> None:
         given = seqs(self.items)
         gaps = [item for item in self.items if isinstance(item, Gap)]
-        matches = compile_filter(self.subscription.wanted)
+        matches = compile_filter(self.subscription.event_filter)
         wanted = {event.seq for event in everything if event.seq > (self.start or 0) and matches(event)}
         assert set(given) <= wanted
         missed = wanted - set(given)
@@ -151,16 +151,16 @@ async def play(backend: str, folder: Path, script: Sequence[tuple[str, object]],
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(script=steps, ring=st.integers(1, 6), pending=st.integers(1, 4), page=st.integers(1, 4))
+@given(script=steps, buffer=st.integers(1, 6), pending=st.integers(1, 4), page=st.integers(1, 4))
 def test_nothing_is_lost_doubled_or_out_of_order(
     backend: str,
     tmp_path_factory: pytest.TempPathFactory,
     script: list[tuple[str, object]],
-    ring: int,
+    buffer: int,
     pending: int,
     page: int,
 ) -> None:
-    options = FeedOptions(ring=ring, pending=pending, page=page, heartbeat_s=15)
+    options = FeedOptions(buffer=buffer, pending=pending, page=page, heartbeat_s=15)
     happened = asyncio.run(play(backend, tmp_path_factory.mktemp("feed"), script, options))
 
     assert happened == 1 + sum(len(what) for name, what in script if name == "happen" and isinstance(what, list))

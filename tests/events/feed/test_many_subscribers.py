@@ -57,8 +57,8 @@ async def read_on(subscription: Subscription, taken: list[int], count: int, paus
 async def test_a_thousand_subscribers_get_everything_they_want(stores: Stores, clock: TestClock) -> None:
     log = CountedReads(stores)
     house = House(stores, clock)
-    options = FeedOptions(ring=100, pending=50, page=50, pace_s=0.001, poll_s=0.1)
-    house.feed = EventFeed(log, stores.wakeups, clock, kept_since=lambda: 0, options=options)
+    options = FeedOptions(buffer=100, pending=50, page=50, pace_s=0.001, poll_s=0.1)
+    house.feed = EventFeed(log, stores.wakeups, clock, retained_since=lambda: 0, options=options)
     await house.feed.step()
     running = asyncio.create_task(house.feed.run())
     subscriptions = [house.subscribe(*WANTED[number % 4], after=0) for number in range(SUBSCRIBERS)]
@@ -75,7 +75,7 @@ async def test_a_thousand_subscribers_get_everything_they_want(stores: Stores, c
     house.feed.close("shutdown")
     await running
     for subscription, got in zip(subscriptions, taken, strict=True):
-        matches = compile_filter(subscription.wanted)
+        matches = compile_filter(subscription.event_filter)
         assert got == [event.seq for event in everything if matches(event)]
         assert await anext(subscription) == FeedEnd("shutdown")
     assert log.reads < SUBSCRIBERS

@@ -186,10 +186,10 @@ async def play(folder: Path, script: Sequence[tuple[str, object]], options: Feed
 
 
 @settings(max_examples=examples(20))
-@given(script=steps, ring=st.integers(1, 5), pending=st.integers(1, 4), page=st.integers(1, 4))
+@given(script=steps, buffer=st.integers(1, 5), pending=st.integers(1, 4), page=st.integers(1, 4))
 def test_nothing_is_lost_or_doubled_on_partitions(
-    tmp_path_factory: pytest.TempPathFactory, script: list[tuple[str, object]], ring: int, pending: int, page: int
+    tmp_path_factory: pytest.TempPathFactory, script: list[tuple[str, object]], buffer: int, pending: int, page: int
 ) -> None:
-    options = FeedOptions(ring=ring, pending=pending, page=page)
+    options = FeedOptions(buffer=buffer, pending=pending, page=page)
 
     assert asyncio.run(play(tmp_path_factory.mktemp("feed"), script, options)) == set()
