@@ -27,7 +27,7 @@ def test_a_filter_asks_first(shop: Call) -> None:
     answer = shop("cancel", "--name", "pack")
 
     assert (answer.code, answer.out) == (2, "")
-    assert "2 tasks would be cancelled. Add --yes to go on." in answer.err
+    assert "2 tasks would be cancelled. Add --yes to continue." in answer.err
     assert statuses(shop) == ["pending"] * 3
 
 

@@ -94,7 +94,7 @@ def test_an_editor_that_leaves_nonsense_changes_nothing(
 def test_a_group_is_replayed_after_a_question(shop: Call, failed: list[str]) -> None:
     group = fingerprints(shop)["send"]
     asked = shop("dlq", "replay", "--fingerprint", group)
-    assert "3 dead letters would be replayed. Add --yes to go on." in asked.err
+    assert "3 dead letters would be replayed. Add --yes to continue." in asked.err
 
     assert shop("dlq", "replay", "--fingerprint", group, "--yes").out == "Replayed 3 dead letters.\n"
     assert statuses(shop) == ["pending", "pending", "pending", "failed"]

@@ -72,7 +72,7 @@ def test_what_cannot_be_read_is_a_no(asked: Any, text: str) -> None:
     answer = asked(text)
 
     assert answer.code == 2
-    assert "so it is not" in answer.err
+    assert "so it is denied" in answer.err
 
 
 def test_a_run_that_cannot_be_asked_is_a_no(asked: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

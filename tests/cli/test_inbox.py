@@ -84,7 +84,7 @@ def test_what_is_sent_under_a_key_is_put_in_once(shop: Call) -> None:
     assert first["items"] == [{"is_new": True, "item_id": "q-1", "key": "t1"}]
     assert second["items"] == [{"is_new": False, "key": "t1"}]
     assert shop("inbox", "send", "c", "done", "--key", "t1").out == "c: t1 was put in before\n"
-    assert shop("inbox", "send", "c", "again").out == "c: q-2 put in\n"
+    assert shop("inbox", "send", "c", "again").out == "c: q-2 added\n"
 
 
 def test_what_cannot_be_is_refused_with_a_word_on_why(shop: Call) -> None:

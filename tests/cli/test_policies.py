@@ -103,7 +103,7 @@ def test_a_rulebook_made_from_an_older_one_is_refused(ruled: Call) -> None:
     [
         ('[[guard]]\ndo = "forbid"', "guard[1].do must be"),
         ("[[guard]", "is not well-formed"),
-        ("[[rule]]", "rule is not known"),
+        ("[[rule]]", "rule is unknown"),
     ],
 )
 def test_a_mistake_is_told_and_nothing_is_stored(shop: Call, folder: Path, text: str, told: str) -> None:

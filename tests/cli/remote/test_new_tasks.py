@@ -65,7 +65,7 @@ def test_an_account_is_not_chosen_where_the_token_tells_it(served: Shop) -> None
     answer = served.remote("enqueue", "later", "--allow-unknown", "--as", "somebody")
 
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err.startswith("error[needs_store]: --as is for a store of this machine")
+    assert answer.err.startswith("error[needs_store]: --as is for a local store")
     assert served.remote("enqueue", "later", "--allow-unknown", by="viewer").code == 7
 
 
