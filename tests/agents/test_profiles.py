@@ -172,7 +172,7 @@ def test_a_markdown_file_may_name_another_base_and_all_tools() -> None:
         ("---\nname: a\ntools: [b\n---\n", "x.md:3: '[b' is neither a list"),
         ("---\nname: a\ntools:\n  -b\n---\n", "x.md:4: must be `- ` and then a value"),
         ("---\nname: a\nset:\n  b:\n    c: d\n---\n", "x.md:5: is a table within a table"),
-        ("---\nname: a\nmood: good\n---\n", "x.md.mood is not known"),
+        ("---\nname: a\nmood: good\n---\n", "x.md.mood is unknown"),
         ("---\nname: " + "a" * 10_000 + "\n---\n", "x.md:2: is longer than 10,000 characters"),
         ("---\nname: A\n---\n", "x.md.name 'A' must consist of lower-case letters"),
         ("---\nname: a\nsystem_prompt: b\n---\nc", "x.md: the system prompt is also below the front matter"),

@@ -130,7 +130,7 @@ def test_an_agent_of_another_type_cannot_go_on(desk: Call) -> None:
     answer = desk("run", "--agent", "counter", "--resume", first["id"], "on")
 
     assert answer.code == 2
-    assert "was done by an agent of type coder: counter cannot go on with it" in answer.err
+    assert "was done by an agent of type coder: counter cannot continue it" in answer.err
 
 
 def test_a_task_without_a_session_cannot_be_gone_on_with(desk: Call) -> None:
@@ -215,7 +215,7 @@ def test_a_type_that_nobody_knows_makes_no_store(desk: Call, folder: Path) -> No
     answer = desk("run", "--agent", "poet", "hello")
 
     assert answer.code == 3
-    assert "there is no agent type 'poet'; known are claude, coder" in answer.err
+    assert "there is no agent type 'poet'; types are claude, coder" in answer.err
     assert not (folder / "ade.db").exists()
 
 
