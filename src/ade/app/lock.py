@@ -91,7 +91,7 @@ class Lock:
         task_id: str | None = None,
     ) -> None:
         self._app = app
-        self._wishes = lock_specs_of(wanted)
+        self._specs = lock_specs_of(wanted)
         self._namespace = namespace
         self._wait_ms = wait_ms_of(wait)
         self._entered: list[_LockEntry] = []
@@ -100,7 +100,7 @@ class Lock:
             id="x",
             scope="x",
             owner=_this_program() if owner is None else owner,
-            wanted=self._wishes,
+            wanted=self._specs,
             namespace=namespace,
             priority=priority,
             ttl_ms=ttl_ms_of(ttl),
@@ -143,7 +143,7 @@ class Lock:
             entry.handle._holder.release_blocking(entry.handle._held)
 
     def _known(self, entry: "_LockEntry") -> HeldLock | None:
-        return entry.scope.covering(self._namespace, self._wishes)
+        return entry.scope.covering(self._namespace, self._specs)
 
     async def _take(self, scope: LockScope, known: HeldLock | None) -> LockHandle:
         opened = self._app.opener.opened or await self._app.open()

@@ -187,15 +187,15 @@ def services_of_app(
     app: "Ade", opened: OpenStore, feed: "EventFeed | None" = None, metrics: "Metrics | None" = None
 ) -> Services:
     """Return the services of operations on the store of an app. For code on the running event loop."""
-    return _office(opened, app.settings, feed, metrics)
+    return _services(opened, app.settings, feed, metrics)
 
 
 def services_on_store(stores: "Stores", settings: "Settings") -> Services:
     """The same as `services_of_app` for an open store without an app."""
-    return _office(OpenStore(stores, settings), settings)
+    return _services(OpenStore(stores, settings), settings)
 
 
-def _office(
+def _services(
     opened: OpenStore, settings: "Settings", feed: "EventFeed | None" = None, metrics: "Metrics | None" = None
 ) -> Services:
     is_volatile = settings.store.url == "memory://" and settings.events.audit_url is None

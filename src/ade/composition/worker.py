@@ -56,7 +56,7 @@ def register_webhooks(app: "Ade") -> None:
 _EVERY_S = 1.0
 _PAGE = 5_000
 _FAR_BEHIND = 20  # consecutive full pages: from here on, copy without pauses, however busy the worker is
-_STANDS_BACK_S = 10.0
+_PAUSE_S = 10.0
 
 
 @asynccontextmanager
@@ -78,18 +78,18 @@ class AuditCopyJob:
         self._copy = copy
         self._clock = clock
         self._full_pages = 0
-        self._stands_back_until = float("-inf")
+        self._paused_until = float("-inf")
 
     def may_run(self) -> bool:
         """Return whether the pause after an error is over."""
-        return self._clock() >= self._stands_back_until
+        return self._clock() >= self._paused_until
 
     async def copy_page(self) -> int:
         """Copy a page of events. Returns how many, or 0 if the job can pause before the next page."""
         try:
             copied = await copy_events(self._log, self._copy, limit=_PAGE)
         except AdeError:
-            self._stands_back_until = self._clock() + _STANDS_BACK_S
+            self._paused_until = self._clock() + _PAUSE_S
             raise
         self._full_pages = self._full_pages + 1 if copied == _PAGE else 0
         return copied if self._full_pages >= _FAR_BEHIND else 0
@@ -97,8 +97,8 @@ class AuditCopyJob:
 
 def worker_options(settings: Settings) -> WorkerOptions:
     """Return the worker options of the settings."""
-    limits, finds_rings = lock_limits(settings), settings.locks.deadlock_detection
-    return WorkerOptions(**structs.asdict(settings.worker), lock_limits=limits, deadlock_detection=finds_rings)
+    limits, detects = lock_limits(settings), settings.locks.deadlock_detection
+    return WorkerOptions(**structs.asdict(settings.worker), lock_limits=limits, deadlock_detection=detects)
 
 
 def guardian_spec(settings: Settings) -> WatchdogSpec | None:
@@ -173,19 +173,19 @@ async def beside(work: Callable[[asyncio.Event], Coroutine[Any, Any, Handover]])
     stop, block = asyncio.Event(), asyncio.current_task()
     assert block is not None
     working = asyncio.create_task(work(stop))
-    has_cut = False
+    was_cancelled = False
 
-    def cut(_: object) -> None:
-        nonlocal has_cut
+    def cancel_block(_: object) -> None:
+        nonlocal was_cancelled
         if not stop.is_set():
-            has_cut = True
+            was_cancelled = True
             block.cancel()
 
-    working.add_done_callback(cut)
+    working.add_done_callback(cancel_block)
     try:
         yield
     finally:
         stop.set()
-        if has_cut:
+        if was_cancelled:
             block.uncancel()
         await working  # raises the error of the worker instead of the cancellation

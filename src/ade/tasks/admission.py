@@ -157,9 +157,9 @@ def check_no_cycle(tasks: Sequence[Task]) -> None:
     waits_for = {task.id: task.depends_on for task in tasks}
     done: set[str] = set()
     for task in tasks:
-        ring = _ring_from(task.id, waits_for, done)
-        if ring:
-            raise DependencyCycle(f"these tasks depend on each other in a cycle: {' -> '.join(ring)}")
+        cycle = _cycle_from(task.id, waits_for, done)
+        if cycle:
+            raise DependencyCycle(f"these tasks depend on each other in a cycle: {' -> '.join(cycle)}")
 
 
 def check_no_cycle_of_known(tasks: Sequence[Task]) -> None:
@@ -207,7 +207,7 @@ def queue_full(queue: str, *, count: int, depth: int, limit: int, finished: int)
     )
 
 
-def _ring_from(start: str, waits_for: dict[str, tuple[str, ...]], done: set[str]) -> list[str]:
+def _cycle_from(start: str, waits_for: dict[str, tuple[str, ...]], done: set[str]) -> list[str]:
     """Return a cycle reachable from `start`, or an empty list. Iterative, because chains can be long."""
     path: list[str] = []
     on_path: set[str] = set()

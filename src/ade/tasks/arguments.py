@@ -20,7 +20,7 @@ from ade.errors import InvalidArguments, InvalidResult, InvalidTask, close_names
 
 # Python values to JSON and back. A value that JSON cannot represent faithfully is rejected, never altered.
 # Not converted until the types are checked, so that bytes passed for a `str` are rejected before they become text.
-_KEPT = (bytes, bytearray, datetime, date, time, timedelta, UUID, Decimal)
+_ENCODED_LATER = (bytes, bytearray, datetime, date, time, timedelta, UUID, Decimal)
 SCALARS = frozenset({str, int, float, bool, type(None)})
 CODING_ERRORS = (TypeError, ValueError, RecursionError, OverflowError)
 
@@ -30,7 +30,7 @@ _encoder = msgspec.json.Encoder()
 
 def to_plain(value: object) -> Any:
     """Convert structs, models, sets, and similar values to dicts, lists, and scalars."""
-    return msgspec.to_builtins(value, builtin_types=_KEPT, enc_hook=_encode_foreign)
+    return msgspec.to_builtins(value, builtin_types=_ENCODED_LATER, enc_hook=_encode_foreign)
 
 
 def to_json(plain: object) -> Raw:

@@ -89,8 +89,8 @@ def change(
         fields.update(also)
     status = step(task.status, verb, target)
     after = structs.replace(task, status=status, version=task.version + 1, updated_at=now, **fields)
-    told = payload or {}
-    events = [Event(type=name, at=now, task_id=task.id, actor=actor, payload=told) for name in EVENT_OF[verb]]
+    about = payload or {}
+    events = [Event(type=name, at=now, task_id=task.id, actor=actor, payload=about) for name in EVENT_OF[verb]]
     return Change(
         verb=verb,
         before=task,

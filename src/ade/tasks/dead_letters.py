@@ -151,8 +151,8 @@ async def _change_all(
 
 def unknown_fingerprint(asked: str) -> UnknownFingerprint:
     """Build the error for a fingerprint that no dead letter has."""
-    told = f"no dead letter has the fingerprint {asked[:60]!r}"
-    return UnknownFingerprint(told, advice=UnknownFingerprint.usual_advice)
+    detail = f"no dead letter has the fingerprint {asked[:60]!r}"
+    return UnknownFingerprint(detail, advice=UnknownFingerprint.usual_advice)
 
 
 def fingerprint_of(task: Task) -> str:

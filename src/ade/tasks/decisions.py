@@ -280,7 +280,7 @@ _VARIABLE = (
     (re.compile(r"\d+(?:\.\d+)?"), "<n>"),
 )
 
-_READ, _KEPT = 3_000, 300
+_MOST_SCANNED, _LONGEST_PATTERN = 3_000, 300
 
 
 class UnknownFingerprint(AdeError):
@@ -293,10 +293,10 @@ class UnknownFingerprint(AdeError):
 def pattern(message: str) -> str:
     """Return the first line of the message with every variable part replaced by a placeholder."""
     lines = message.strip().splitlines()
-    first = lines[0][:_READ] if lines else ""
+    first = lines[0][:_MOST_SCANNED] if lines else ""
     for variable, word in _VARIABLE:
         first = variable.sub(word, first)
-    return first[:_KEPT]  # truncate last: a truncated value would not match
+    return first[:_LONGEST_PATTERN]  # truncate last: a truncated value would not match
 
 
 def fingerprint(name: str, error: TaskError) -> str:

@@ -14,7 +14,7 @@ from ade.tasks.admission import is_own_step
 from ade.tasks.arguments import CODING_ERRORS, check_against_schema, to_json, to_plain
 from ade.tasks.model import Definition
 
-_MOST_TOLD = 50  # names listed in an error message
+_MOST_LISTED = 50  # names listed in an error message
 
 
 async def arguments_by_name(
@@ -39,7 +39,7 @@ def checked_arguments(
     definition = known.get(name)
     if definition is None:
         if not allow_unknown:
-            raise UnknownName(f"no worker has registered a task named {name[:200]!r}; registered are: {_told(known)}")
+            raise UnknownName(f"no worker has registered a task named {name[:200]!r}; registered are: {_listed(known)}")
         definition = Definition(name=name)
     try:
         plain = to_plain(arguments)
@@ -51,10 +51,10 @@ def checked_arguments(
     return definition, raw
 
 
-def _told(known: Mapping[str, Definition]) -> str:
+def _listed(known: Mapping[str, Definition]) -> str:
     names = sorted(name for name in known if not is_own_step(name))  # only ADE enqueues those
-    more = f" and {len(names) - _MOST_TOLD:,} more" if len(names) > _MOST_TOLD else ""
-    return (", ".join(names[:_MOST_TOLD]) or "none") + more
+    more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
+    return (", ".join(names[:_MOST_LISTED]) or "none") + more
 
 
 # A short-lived cache, so that not every request reads all definitions.

@@ -81,8 +81,8 @@ async def _parents(services: Services, request: RequestContext, forms: Sequence[
 async def _stored(services: Services, tasks: Sequence[Task], forms: Sequence[NewTask]) -> list[Task]:
     """Store all or none, and return the requested tasks in their order."""
     now = services.stores.clock.now()
-    told = [each for task, form in zip(tasks, forms, strict=True) for each in _notification(task, form, now)]
-    stored = await services.keep([*tasks, *told])
+    notifications = [each for task, form in zip(tasks, forms, strict=True) for each in _notification(task, form, now)]
+    stored = await services.keep([*tasks, *notifications])
     return stored[: len(tasks)]
 
 

@@ -25,8 +25,8 @@ from ade.tasks.dead_letters import BulkResult, DeadLetterGroup
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 
-_MOST_LOOKED_AT = 50_000  # per request; newest first for reads, oldest first for changes
-_MOST_LOOKS = 20
+_MOST_READ = 50_000  # per request; newest first for reads, oldest first for changes
+_MOST_PAGES = 20
 
 
 @operation("GET /dlq", permission=Permission.READ)
@@ -42,7 +42,7 @@ async def list_dead_letters(services: Services, request: RequestContext, query: 
         after=begin if isinstance(begin, int) else None,
     )
     items: list[Task] = []
-    for _ in range(_MOST_LOOKS):
+    for _ in range(_MOST_PAGES):
         found = await find_some(services, structs.replace(wanted, limit=query.limit - len(items)))
         wanted = structs.replace(wanted, after=found.next)
         items += [task for task in found.tasks if _is_of(task, query.fingerprint)]
@@ -61,7 +61,7 @@ async def list_dead_letter_groups(
 ) -> Page[DeadLetterGroup]:
     """Dead letters that are the same mistake. The largest first, computed from the newest 50,000 dead letters."""
     wanted = TaskQuery(name=query.name, queue=query.queue)
-    return cut("dlq groups", query, await dead_letters.groups(services.stores, wanted, most=_MOST_LOOKED_AT))
+    return cut("dlq groups", query, await dead_letters.groups(services.stores, wanted, most=_MOST_READ))
 
 
 @operation("POST /dlq/replay", permission=Permission.OPERATE)
@@ -74,7 +74,7 @@ async def replay_dead_letters(services: Services, request: RequestContext, body:
         same_as=body.fingerprint,
         limit=body.limit,
         actor=request.actor,
-        most=_MOST_LOOKED_AT,
+        most=_MOST_READ,
     )
     return _reached(tried, body)
 
@@ -89,7 +89,7 @@ async def discard_dead_letters(services: Services, request: RequestContext, body
         same_as=body.fingerprint,
         limit=body.limit,
         actor=request.actor,
-        most=_MOST_LOOKED_AT,
+        most=_MOST_READ,
     )
     return _reached(tried, body)
 

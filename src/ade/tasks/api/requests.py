@@ -170,10 +170,10 @@ def linked(tasks: Sequence[Task], wanted: Sequence[RequestedTask], *, now: int) 
     try:
         check_no_cycle(made)
     except DependencyCycle as error:
-        told = error.detail
+        detail = error.detail
         for place, task in enumerate(tasks):
-            told = told.replace(task.id, _named(place, wanted[place][0]))
-        raise DependencyCycle(f"{told}; nothing was stored") from None
+            detail = detail.replace(task.id, _named(place, wanted[place][0]))
+        raise DependencyCycle(f"{detail}; nothing was stored") from None
     return made
 
 

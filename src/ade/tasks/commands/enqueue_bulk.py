@@ -9,7 +9,6 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import structs
 
-from ade.app.functions import TaskFunction
 from ade.cli.interaction import progress
 from ade.cli.output import all_of
 from ade.cli.parameters import now_ms
@@ -108,10 +107,8 @@ class _TaskFileReader:
         options.pop("after", None)  # resolved when all IDs are known
         if self._app is not None:
             options = {**options, "author": self._session.account}
-            handler = self._app.registry.by_name.get(line.name)
-            if handler is not None:
-                function: TaskFunction[..., Any] = TaskFunction(self._app, handler)
-                return function.with_options(**options).call(**line.args)
+            if line.name in self._app.registry.by_name:
+                return await self._app.call_by_name(line.name, line.args, False, options)
         allow_unknown = self._allow_unknown or line.allow_unknown
         try:
             definition, args = checked_arguments(self._known, line.name, line.args, allow_unknown=allow_unknown)
@@ -138,10 +135,10 @@ class _TaskFileReader:
         try:
             check_no_cycle(linked)
         except DependencyCycle as error:
-            told = error.detail
+            detail = error.detail
             for (number, line, _), task in zip(lines, tasks, strict=True):
-                told = told.replace(task.id, f"line {number} ({line.ref})")
-            raise DependencyCycle(f"{told}; nothing was stored") from None
+                detail = detail.replace(task.id, f"line {number} ({line.ref})")
+            raise DependencyCycle(f"{detail}; nothing was stored") from None
         return linked
 
 
@@ -181,21 +178,21 @@ async def _remote_batches(
             made = await api.create_tasks(tasks=[_allowing(line) if allow_unknown else line for _, line, _ in batch])
         except AdeError as error:
             raise described_error(error, _with_numbers(error.detail, batch)) from None
-        yield _told_once(made)
+        yield _new_once(made)
 
 
 def _allowing(line: BatchTask) -> BatchTask:
     return structs.replace(line, allow_unknown=True)
 
 
-def _told_once(made: CreatedTasks) -> Batch:
+def _new_once(made: CreatedTasks) -> Batch:
     """Mark the second of two lines with the same key as not new."""
     known = set(made.earlier)
-    told: Batch = []
+    batch: Batch = []
     for task in made.items:
-        told.append((task, task.id not in known))
+        batch.append((task, task.id not in known))
         known.add(task.id)
-    return told
+    return batch
 
 
 def _cut(lines: Sequence[NumberedTask]) -> Iterator[list[NumberedTask]]:

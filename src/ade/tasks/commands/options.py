@@ -208,7 +208,7 @@ def parse_pairs(pairs: Sequence[str], schema: Mapping[str, Any] | None) -> dict[
         if name.endswith(":"):
             arguments[name[:-1]] = _json(name[:-1], text)
         else:
-            arguments[name] = _as_wanted(text, _types_of(name, schema or {}))
+            arguments[name] = _value_of(text, _types_of(name, schema or {}))
     return arguments
 
 
@@ -219,7 +219,7 @@ def _json(name: str, text: str) -> Any:
         raise InvalidArguments(f"the value of {name!r} is not JSON ({error}); name=value takes plain text") from None
 
 
-def _as_wanted(text: str, types: frozenset[str]) -> Any:
+def _value_of(text: str, types: frozenset[str]) -> Any:
     """Parse as JSON unless the schema wants a string: `limit=5` is a number, `zip=00501` can stay a string."""
     try:
         value = msgspec.json.decode(text)

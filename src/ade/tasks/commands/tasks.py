@@ -201,14 +201,14 @@ def attempts_of(events: Sequence[Event]) -> list[AttemptSummary]:
 
 
 def _begun(event: Event, generation: int) -> AttemptSummary:
-    told = event.payload
-    attempt = told.get("attempt")
+    payload = event.payload
+    attempt = payload.get("attempt")
     return AttemptSummary(
         generation=generation,
         attempt=attempt if isinstance(attempt, int) else 0,
         started_at=event.at,
-        worker=_text(told.get("worker")),
-        run_id=_text(told.get("run_id")),
+        worker=_text(payload.get("worker")),
+        run_id=_text(payload.get("run_id")),
     )
 
 
@@ -222,7 +222,7 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-_UNTOLD = ("run_id", "gate", "vote", "digest")  # too long for a line, or not useful to readers
+_HIDDEN = ("run_id", "gate", "vote", "digest")  # too long for a line, or not useful to readers
 _MOST_PAYLOAD = 4_000  # characters; --full shows all
 
 
@@ -363,7 +363,7 @@ def _print_timeline(out: CommandOutput, events: list[Event]) -> None:
     rows: list[Row] = []
     before = events[0].at
     for event in events:
-        facts = ", ".join(f"{name}={value}" for name, value in local_payload(event).items() if name not in _UNTOLD)
+        facts = ", ".join(f"{name}={value}" for name, value in local_payload(event).items() if name not in _HIDDEN)
         rows.append((clock_time(event.at), f"+{short_span(event.at - before)}", event.type, event.actor or "", facts))
         before = event.at
     out.table(("at", "after", "event", "by", "about"), rows)
