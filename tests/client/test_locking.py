@@ -12,11 +12,12 @@ import ade
 from ade import Client, write
 from ade.client.http_transport import HttpTransport
 from ade.client.transport import OperationCall
-from ade.errors import LockLost, LockTimeout, ServerUnreachable
+from ade.errors import DeadlockVictim, InvalidLock, LockLost, LockTimeout, ServerUnreachable
+from ade.locks.client import DeadlockDetector
 from ade.locks.http_client import HttpLock, HttpLockClient
 from ade.locks.views import LockView
 from ade.server.problems import Problem, error_of
-from tests.domain import LockHolder, LockRequest, Role, validate_request
+from tests.domain import LockHolder, LockQuery, LockRequest, Role, validate_request
 from tests.server.conftest import ServerHarness
 from tests.stalls import undisturbed
 
@@ -32,6 +33,10 @@ async def talking(server: ServerHarness) -> AsyncIterator[Client]:
 async def locks_on(client: Client, resource: str) -> LockView | None:
     found = (await client.list_locks(resource=resource)).items
     return found[0] if found else None
+
+
+def wanting(resource: str, ttl_ms: int) -> LockRequest:
+    return validate_request(id=os.urandom(16).hex(), owner="me", scope="me", wanted=[write(resource)], ttl_ms=ttl_ms)
 
 
 class Watched(HttpTransport):
@@ -161,13 +166,72 @@ async def test_who_gives_up_leaves_the_line(server: ServerHarness) -> None:
             assert seen.waiters == []
 
 
+async def test_a_lock_that_is_entered_again_is_another_lock(server: ServerHarness) -> None:
+    async with talking(server) as client:
+        lock = HttpLock(client, [REPO])
+        async with lock:
+            first, token = lock.id, lock.token()
+            with pytest.raises(InvalidLock, match="entered already"):
+                await lock.__aenter__()
+        async with lock:
+            assert lock.id != first
+            assert lock.token() > token
+        assert await locks_on(client, REPO) is None
+
+
+async def test_a_victim_of_a_deadlock_leaves_the_line(server: ServerHarness) -> None:
+    """The server finds it between two turns of the waiting client."""
+    other, locks = "repo:other", server.stores.locks
+    async with watched(server, 2) as (first, first_waits), watched(server, 2) as (second, second_waits):
+
+        async def cross(client: Client, mine: str, wanted: str) -> None:
+            async with (
+                HttpLock(client, [mine], scope=mine, turn_s=0.05),
+                HttpLock(client, [wanted], scope=mine, turn_s=0.05),
+            ):
+                pass
+
+        crossing = asyncio.gather(cross(first, REPO, other), cross(second, other, REPO), return_exceptions=True)
+        await asyncio.wait_for(asyncio.gather(first_waits.wait(), second_waits.wait()), 60)
+        detector = DeadlockDetector(locks, "default")
+        for _ in range(2):
+            await detector.look({one.scope for one in await locks.find(LockQuery(limit=10))})
+        results = await asyncio.wait_for(crossing, 60)
+        assert [type(one) for one in results if one is not None] == [DeadlockVictim]
+        assert await locks.find(LockQuery(limit=10)) == []
+
+
+class HalfDeaf(HttpTransport):
+    """Renewals that name a certain lock get no answer."""
+
+    def __init__(self, url: str, token: str) -> None:
+        super().__init__(url, token=token)
+        self.silent_about = ""
+
+    async def call(self, ask: OperationCall) -> Any:
+        if ask.operation == "renew_locks" and self.silent_about in getattr(ask.body, "ids", ()):
+            await asyncio.Event().wait()
+        return await super().call(ask)
+
+
+@pytest.mark.realtime
+async def test_a_renewal_without_an_answer_costs_no_other_lock_its_lease(server: ServerHarness) -> None:
+    transport = HalfDeaf(server.url, await server.token(Role.OPERATOR))
+    async with Client(transport) as client:
+        holder = LockHolder(HttpLockClient(client))
+        try:
+            locks = [await holder.acquire(wanting(f"repo:{number}", 3_000), wait_ms=0) for number in range(150)]
+            transport.silent_about = locks[0].id
+            lost = asyncio.Event()
+            locks[0].when_lost(lost.set)
+            await asyncio.wait_for(lost.wait(), 60)
+            assert not any(lock.is_lost for lock in locks[100:])
+        finally:
+            await holder.close()
+
+
 @pytest.mark.realtime
 async def test_a_short_lease_is_renewed_beside_a_long_one(server: ServerHarness) -> None:
-    def wanting(resource: str, ttl_ms: int) -> LockRequest:
-        return validate_request(
-            id=os.urandom(16).hex(), owner="me", scope="me", wanted=[write(resource)], ttl_ms=ttl_ms
-        )
-
     async def story() -> None:
         async with watched(server, 2) as (client, is_renewed):
             holder = LockHolder(HttpLockClient(client))

@@ -1,11 +1,14 @@
 """Outcomes that cannot be written, and lines that cannot: each is the affair of its own task."""
 
 import asyncio
+from typing import Any
+
+import pytest
 
 from ade import Context, Status
 from ade.errors import StaleWrite, StoreCorrupt
 from tests.domain import Change, Verb
-from tests.worker.harness import Workshop, soon
+from tests.worker.harness import Gate, Workshop, soon
 
 
 async def test_an_outcome_the_store_cannot_take_is_a_failure_of_its_task_alone(workshop: Workshop) -> None:
@@ -67,3 +70,42 @@ async def test_a_line_with_broken_text_costs_nobody_an_outcome(workshop: Worksho
             assert (done.status, done.attempt) == (Status.COMPLETED, 1)
     [line] = await workshop.stores.outputs.read_output(tasks[-1].id, 0, 10)
     assert line.text == "bad \\udcff line file=\\udcfe"
+
+
+@pytest.mark.parametrize("error", [SystemError("broken"), asyncio.CancelledError(), GeneratorExit()])
+async def test_a_run_whose_commit_failed_is_not_renewed_for_ever(workshop: Workshop, error: BaseException) -> None:
+    async def commit_each(changes: list[Change]) -> list[Any]:
+        if changes[0].before.name == "bad":
+            raise error
+        return await workshop.stores.tasks.commit_each(changes)
+
+    async def work() -> None: ...
+
+    workshop.handle(work, name="bad")
+    workshop.handle(work, name="good")
+    async with workshop.worker(stores=workshop.with_tasks(commit_each=commit_each), concurrency=1) as shift:
+        bad = await workshop.enqueue("bad")
+        good = await workshop.enqueue("good")
+        assert (await workshop.final(good)).status is Status.COMPLETED  # the only slot is free again
+        assert (await shift.end()).left_behind == ()
+    assert (await workshop.get(bad)).status is not Status.COMPLETED
+
+
+async def test_a_cancelled_commit_is_tried_again(workshop: Workshop) -> None:
+    commit = Gate()
+
+    async def commit_each(changes: list[Change]) -> list[Any]:
+        if not commit.reached.is_set():
+            await commit()
+        return await workshop.stores.tasks.commit_each(changes)
+
+    async def work() -> None: ...
+
+    workshop.handle(work)
+    task = await workshop.enqueue("work")
+    async with workshop.worker(stores=workshop.with_tasks(commit_each=commit_each)):
+        await soon(commit.reached)
+        [lane] = [each for each in asyncio.all_tasks() if each.get_name() == "ade-finish"]
+        lane.cancel()
+        done = await workshop.final(task)
+    assert (done.status, done.attempt) == (Status.COMPLETED, 1)

@@ -1,5 +1,6 @@
 """Renewals: from a thread, at once when asked, and what follows when they fail."""
 
+import asyncio
 import os
 import signal
 import threading
@@ -12,10 +13,12 @@ import pytest
 from ade import Status
 from ade.errors import StoreUnavailable
 from ade.stores.ports import Renewal, WorkerStore
+from ade.tasks.service import cancel
 from ade.worker.lease import LeaseThread
+from ade.worker.shared_memory import SharedLeasePage
 from ade.worker.watchdog import WatchdogSpec
 from tests.waiting import eventually
-from tests.worker.harness import Replaced, Workshop
+from tests.worker.harness import Replaced, Workshop, soon
 
 
 class Scene:
@@ -182,6 +185,32 @@ async def test_a_blocked_loop_does_not_keep_its_runs_for_ever(
     assert given_up.is_set()
     assert kept[0] == 1  # as long as it may run, it is kept
     assert task.attempt == 1
+
+
+async def test_a_cancelled_run_ends_although_the_heartbeat_could_not_be_recorded(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = asyncio.Event()
+
+    async def wait() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    def fail(page: SharedLeasePage, beat_ms: int) -> None:
+        raise ValueError("closed")
+
+    began = asyncio.Event()
+    workshop.handle(wait)
+    task = await workshop.enqueue("wait")
+    async with workshop.worker(heartbeat_s=0.05):
+        await soon(began)
+        monkeypatch.setattr(SharedLeasePage, "write_beat", fail)
+        await cancel(workshop.stores, task.id, None)
+        await soon(ended)
+    assert (await workshop.get(task)).status is Status.CANCELLED
 
 
 async def test_a_guardian_that_was_killed_is_replaced(workshop: Workshop) -> None:

@@ -197,3 +197,23 @@ async def test_what_a_run_leaves_behind_gets_no_lock_and_no_token(workshop: Work
 
 async def _token(ctx: Context) -> int:
     return ctx.token(REPO)
+
+
+async def test_a_run_that_has_ended_renews_none_of_its_locks(workshop: Workshop) -> None:
+    """A release that takes long must not keep the locks that come after it."""
+
+    async def work(ctx: Context) -> None:
+        for resource in (REPO, "repo:other"):
+            await ctx.lock(resource).__aenter__()
+        raise ValueError("done")
+
+    workshop.handle(work)
+    late = LateRelease(workshop)
+    task = await workshop.enqueue("work", max_attempts=1)
+    async with workshop.worker(stores=late.stores) as shift:
+        await soon(late.gate.reached)
+        assert shift.runtime._backend is not None
+        assert shift.runtime._backend._locks.holder._renewals.held == {}
+        late.gate.open()
+        assert (await workshop.final(task)).status is Status.FAILED
+    assert await holders(workshop) == []

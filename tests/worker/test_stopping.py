@@ -359,6 +359,8 @@ class TestShutdown:
             handover = await shift.end()
 
         assert handover.left_behind == (task.id,)
+        assert shift.runtime._backend is not None
+        assert shift.runtime._backend.state.held == {}  # nobody renews what it has given up
 
 
 async def test_a_worker_cut_off_from_its_store_gives_its_runs_up_before_the_lease_ends(workshop: Workshop) -> None:

@@ -274,6 +274,8 @@ _FRESH = 3  # a lease with at most 1/3 of its time elapsed needs no renewal befo
 class StoreLockClient:
     """A LockClient with direct store access, plus operations that only a store offers. Belongs to one event loop."""
 
+    renews_at_once = 10_000
+
     def __init__(self, stores: Stores, *, limits: LockLimits | None = None, finds_rings: bool = True) -> None:
         self.store = stores.locks
         self.limits = limits or LockLimits()

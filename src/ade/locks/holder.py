@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -144,6 +144,7 @@ class HeldLock:
 
 
 _IN_ONE_LEASE = 3  # renewals
+_RENEW_IN = 4  # of the lease: a renewal without a response can be repeated before the lease expires
 _RETRY_S = 0.3
 _GONE = "it expired or was taken away"
 log = Log("ade.locks")
@@ -161,7 +162,10 @@ class LockClient(Protocol):
     async def renew(
         self, namespace: str, request_ids: Sequence[str], *, within_s: float
     ) -> Sequence[LockRequest | None]:
-        """Renew the leases of grants; None for those that are gone. Raises AdeError, TimeoutError."""
+        """Renew the leases of at most `renews_at_once` grants; None for those that are gone.
+
+        Raises AdeError, TimeoutError.
+        """
 
     async def release(self, request: LockRequest) -> None:
         """Release a grant, or leave the wait queue. A failure is logged; the lease then expires on its own."""
@@ -169,6 +173,10 @@ class LockClient(Protocol):
     @property
     def heartbeat_s(self) -> float:
         """The longest time between two renewals, regardless of lease length."""
+
+    @property
+    def renews_at_once(self) -> int:
+        """How many IDs one call of `renew` takes."""
 
     async def refresh(self) -> None:
         """Reload settings that may have changed; called after each round of renewals. Raises AdeError."""
@@ -214,6 +222,10 @@ class LockHolder(Generic[ClientT]):
         """Release it. A lock that is already lost needs no more care."""
         self._renewals.remove(held)
         await self.client.release(held.grant)
+
+    def stop_renewing(self, held: HeldLock) -> None:
+        """Let a lock expire whose release may take long or fail."""
+        self._renewals.remove(held)
 
     async def leave(self, request: LockRequest) -> None:
         """Release it, whether it is held here, waiting, or gone."""
@@ -347,11 +359,17 @@ class Renewals:
                 if not self.held:
                     return
                 self._job = asyncio.current_task()
-            began, is_well = self._loop.time(), True
-            for namespace, ids in by_namespace(held.grant for held in list(self.held.values())).items():
-                is_well &= await self._renew(namespace, ids, interval_s)
+            began = self._loop.time()
+            is_well = all(await asyncio.gather(*self._renew_all(min(interval_s, self._shortest_ms / 1000 / _RENEW_IN))))
             with suppress(AdeError):
                 await self._client.refresh()
+
+    def _renew_all(self, within_s: float) -> Iterator[Coroutine[Any, Any, bool]]:
+        """Renew in calls beside each other, so that one without a response costs no other lock its lease."""
+        most = self._client.renews_at_once
+        for namespace, ids in by_namespace(held.grant for held in list(self.held.values())).items():
+            for start in range(0, len(ids), most):
+                yield self._renew(namespace, ids[start : start + most], within_s)
 
     async def _renew(self, namespace: str, ids: Sequence[str], within_s: float) -> bool:
         """Whether the renewal got a response. Without one, every lock still has its own timer."""

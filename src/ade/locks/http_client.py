@@ -13,6 +13,7 @@ from msgspec import structs
 from ade.client.transport import backoff_s
 from ade.errors import (
     DeadlockVictim,
+    InvalidLock,
     LockLost,
     LockRateLimited,
     LockTimeout,
@@ -42,10 +43,9 @@ TURN_S = 10.0  # of waiting for one response; the server drops a waiter that is 
 _HEARTBEAT_S = 10.0
 _RELEASE_S = 10.0
 _FRESH = 3  # a lease with at most 1/3 of its time elapsed needs no renewal before use
-_MOST_IDS = 100  # per request
 _BREAKS = 6  # consecutive failures, about six seconds
 _UNAVAILABLE = 503
-_NOT_WAITING = (LockTimeout, DeadlockVictim, TooManyLocks, LockRateLimited)  # the server has stored nothing
+_NOT_STORED = (LockTimeout, DeadlockVictim, TooManyLocks, LockRateLimited)  # as the answer to a new request
 T = TypeVar("T")
 
 
@@ -84,6 +84,8 @@ class HttpLockClient:
     `renewing` sends the renewals, if these use their own connection. Belongs to one event loop.
     """
 
+    renews_at_once = 100
+
     def __init__(
         self,
         client: "Client",
@@ -107,23 +109,22 @@ class HttpLockClient:
         persist = partial(self._persist, request=request, goes_on=goes_on)
         asked_at = self._loop.time()
         sent = structs.replace(request, id=f"{self.account}:{request.id}" if self.account else "")
+        is_stored = False
         try:
             stay = wait_ms is None or wait_ms > self._turn_s * 1000
             standing = await persist(lambda: self._ask(request, self._turn(until), stay=stay), was_reached=False)
-            sent = grant_of(standing)
+            sent, is_stored = grant_of(standing), True
             while standing.state is not LockState.GRANTED:
                 if until is not None and self._loop.time() >= until:
-                    await self._leaving.leave(sent)
                     raise LockTimeout(f"{', '.join(request.resources)} is locked by another owner")
                 asked_at = self._loop.time()
                 standing = await persist(lambda: self._renew_one(sent, self._turn(until)), was_reached=True)
             if self._loop.time() - asked_at > standing.ttl_ms / 1000 / _FRESH:  # granted some time ago, in that poll
                 asked_at = self._loop.time()
                 standing = await persist(lambda: self._renew_one(sent, 0.0), was_reached=True)
-        except _NOT_WAITING:
-            raise
         except BaseException as error:
-            await self._cancel(sent, at_once=not isinstance(error, asyncio.CancelledError))
+            if is_stored or not isinstance(error, _NOT_STORED):
+                await self._cancel(sent, at_once=not isinstance(error, asyncio.CancelledError))
             raise
         return grant_of(standing), asked_at
 
@@ -163,16 +164,13 @@ class HttpLockClient:
         self, namespace: str, request_ids: Sequence[str], *, within_s: float
     ) -> Sequence[LockRequest | None]:
         """See LockClient. A timeout leaves time to retry before a lock is lost."""
-        standing = dict[str, LockRequest]()
-        async with asyncio.timeout(within_s):
-            for start in range(0, len(request_ids), _MOST_IDS):
-                some = list(request_ids[start : start + _MOST_IDS])
-                try:
-                    answer = await self._renewing.renew_locks(ids=some, namespace=namespace)
-                except LockLost:  # all of these are gone
-                    continue
-                standing |= {view.id: grant_of(view) for view in answer.renewed}
-        return [standing.get(each) for each in request_ids]
+        try:
+            async with asyncio.timeout(within_s):
+                answer = await self._renewing.renew_locks(ids=list(request_ids), namespace=namespace)
+        except LockLost:  # all of these are gone
+            return [None] * len(request_ids)
+        renewed = {view.id: grant_of(view) for view in answer.renewed}
+        return [renewed.get(each) for each in request_ids]
 
     async def release(self, request: LockRequest) -> None:
         await self._leaving.leave(request)
@@ -202,9 +200,9 @@ def grant_of(view: "RequestView") -> LockRequest:
 
 
 class HttpLock:
-    """Acquired on entry, released on exit; use it once. The block ends with LockLost if the lock is lost."""
+    """Acquired on entry, released on exit. The block ends with LockLost if the lock is lost."""
 
-    _holder: LockHolder[HttpLockClient]
+    _holder: LockHolder[HttpLockClient] | None = None
     _held: HeldLock
     _interruption: Interruption
 
@@ -233,7 +231,7 @@ class HttpLock:
         if ttl_ms is not None:
             check_ttl(ttl_ms)
         self._request = LockRequest(  # the server validates names
-            id=os.urandom(16).hex(),
+            id="",  # a new one for each entry
             namespace=namespace,
             owner=owner or "",
             scope=scope or "",
@@ -257,12 +255,16 @@ class HttpLock:
 
     async def __aenter__(self) -> "HttpLock":
         """Raises LockTimeout, DeadlockVictim, TooManyLocks, LockRateLimited, InvalidLock."""
+        if self._holder is not None:
+            raise InvalidLock("this lock is entered already; make another one")
         self._interruption = Interruption(asyncio.current_task())
         self._holder = LockHolder(HttpLockClient(self._client, turn_s=self._turn_s))
+        request = structs.replace(self._request, id=os.urandom(16).hex())
         try:
-            self._held = await self._holder.acquire(self._request, wait_ms=self._wait_ms)
+            self._held = await self._holder.acquire(request, wait_ms=self._wait_ms)
         except BaseException:
-            await self._holder.close()
+            holder, self._holder = self._holder, None
+            await holder.close()
             raise
         self._held.when_lost(self._interruption)
         return self
@@ -271,9 +273,11 @@ class HttpLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._interruption.leave()
+        holder, self._holder = self._holder, None
+        assert holder is not None
         try:
-            await self._holder.release(self._held)
+            await holder.release(self._held)
         finally:
-            await self._holder.close()
+            await holder.close()
         if self._interruption.was_cause(kind):
             self._held.check()

@@ -243,9 +243,12 @@ class RunLocks(Generic[R]):
     def end(self, run: R, then: Callable[[], None]) -> None:
         """Release everything the finished run holds, then call `then`."""
         own, run.locks = list(run.locks.values()), {}
-        job = asyncio.get_running_loop().create_task(self._end(run, own, then))
+        for held in own:
+            self.holder.stop_renewing(held)
+        job = asyncio.get_running_loop().create_task(self._release(run, own))
         self._ending.add(job)
         job.add_done_callback(self._ending.discard)
+        job.add_done_callback(lambda _: then())  # also if it is cancelled before its first step
 
     async def all_left(self) -> None:
         """Wait until all locks of finished runs are released."""
@@ -261,12 +264,6 @@ class RunLocks(Generic[R]):
             run.locks = {}
         run.locks[held.id] = held
         held.when_lost(partial(self._on_lost, run))
-
-    async def _end(self, run: R, own: "Sequence[HeldLock]", then: Callable[[], None]) -> None:
-        try:
-            await self._release(run, own)
-        finally:
-            then()
 
     async def _release(self, run: R, own: "Sequence[HeldLock]") -> None:
         for held in own:

@@ -129,16 +129,17 @@ class ChildProcess:
 
     async def close(self) -> None:
         self.kill()
-        await self._ended
+        await asyncio.wait({self._ended})
 
     async def _watch(self) -> int:
         """Detect the exit of the process even if a child of it keeps the connection open, and kill its group."""
-        code = await self._process.wait()
-        self.kill()  # immediately: once the group is empty, its number can be reused
-        self._is_gone = True
-        self._on_gone(self)
-        self._writer.transport.abort()
-        return code
+        try:
+            return await self._process.wait()
+        finally:
+            self.kill()  # immediately: once the group is empty, its number can be reused
+            self._is_gone = True
+            self._on_gone(self)
+            self._writer.transport.abort()
 
     async def _distrust(self, why: str) -> Failed:
         await self.close()

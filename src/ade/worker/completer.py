@@ -50,18 +50,31 @@ class Completer:
     async def close(self) -> None:
         """Abandon outcomes that are not confirmed yet."""
         self._is_closed = True
+        while self._waiting:
+            self._let_go(self._waiting.popleft()[0])
         lanes = list(self._lanes)
         for lane in lanes:
             lane.cancel()
         await asyncio.gather(*lanes, return_exceptions=True)
 
     def _enqueue(self, run: Run, outcome: Outcome) -> None:
-        self._waiting.append((run, outcome))
-        if len(self._lanes) < self._most and not self._is_closed:
+        if self._is_closed:
+            self._let_go(run)
+        else:
+            self._waiting.append((run, outcome))
+            self._start_lane()
+
+    def _start_lane(self) -> None:
+        if self._waiting and len(self._lanes) < self._most:
             loop = asyncio.get_running_loop()
             lane = loop.create_task(self._work(), name="ade-finish", context=self._context.copy())
             self._lanes.add(lane)
-            lane.add_done_callback(self._lanes.discard)  # one that was cancelled before its first step discards nothing
+            lane.add_done_callback(self._lane_ended)
+
+    def _lane_ended(self, lane: "asyncio.Task[None]") -> None:
+        """Replace a lane that was cancelled, also before its first step, or that failed."""
+        self._lanes.discard(lane)
+        self._start_lane()
 
     async def _work(self) -> None:
         """Finish waiting outcomes, including those added meanwhile."""
@@ -69,7 +82,7 @@ class Completer:
         assert lane is not None
         try:
             while self._waiting:
-                await self._finish(self._next())
+                await self._finish(self._next(), lane)
         finally:
             self._lanes.discard(lane)
 
@@ -80,15 +93,27 @@ class Completer:
         self._waiting.clear()
         return batch
 
-    async def _finish(self, batch: Sequence[Ended]) -> None:
+    async def _finish(self, batch: Sequence[Ended], lane: "asyncio.Task[None]") -> None:
+        """Finish a batch. Whatever the backend raises, its runs are not held any longer, so that their leases expire.
+
+        A lane that the program cancelled, with all tasks of its loop, passes its batch to the next lane.
+        """
         try:
             self.released += await self._backend.finish(batch)
-        except Exception:  # other runs must still be able to end
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and lane.cancelling():
+                if not self._is_closed:
+                    self._waiting.extendleft(reversed(batch))
+                    batch = ()
+                raise
             log.exception("commit.failed", task_ids=[run.task.id for run, _ in batch])
-        for run, _ in batch:
-            self._let_go(run)
-        self._trigger.room_freed()
-        self._trigger.settled()
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+        finally:
+            for run, _ in batch:
+                self._let_go(run)
+            self._trigger.room_freed()
+            self._trigger.settled()
 
     def _let_go(self, run: Run) -> None:
         self._state.drop(run)

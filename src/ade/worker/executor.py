@@ -54,6 +54,7 @@ class RunExecutor:
         self._performer = HandlerInvoker(ContextBackend(backend), backend.payloads, middleware, backend.groups)
         self._finisher = Completer(backend, state, trigger)
         self._detached: set[asyncio.Task[None]] = set()
+        self._worker = asyncio.current_task()
 
     @property
     def released(self) -> Sequence[str]:
@@ -133,13 +134,12 @@ class RunExecutor:
                 outcome = await self._locks.take(run)
             if outcome is None and gates is not None and (checking := gates.check(run, self._performer)) is not None:
                 outcome = await checking
-            if outcome is None:
+            if outcome is None and run.stop is None:  # a preview in a thread could not be cancelled
                 outcome = await self._performer.perform(run)
                 if gates is not None and run.task.source == SYSTEM:
                     await gates.after(run, outcome)
         except asyncio.CancelledError:
-            if run.stop is None:  # cancelled from within, or with the whole loop: then nothing is left to commit it
-                outcome = own_cancellation()
+            outcome = self._cancelled(run)
         except BaseException as error:
             outcome = failure_of(error)
         try:
@@ -148,6 +148,19 @@ class RunExecutor:
         finally:  # a job that ended without this would hold its task indefinitely
             if not run.detached:
                 self._ended(run, outcome)
+
+    def _cancelled(self, run: Run) -> Outcome | None:
+        """Return the outcome of a run whose handler raised CancelledError; None if it was told to end.
+
+        If the worker was cancelled too, the program cancels all tasks of its loop: the run is returned to the queue.
+        If its thread goes on, nothing is written, and the lease expires.
+        """
+        if run.stop is not None:
+            return None
+        if all(task is not None and task.cancelling() for task in (self._worker, run.job)):
+            run.stop = StopReason.LOST if run.in_thread else StopReason.SHUTDOWN
+            return None
+        return own_cancellation()
 
     def _ended(self, run: Run, outcome: Outcome | None) -> None:
         self._state.performed(run)

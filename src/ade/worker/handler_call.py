@@ -119,15 +119,18 @@ class HandlerInvoker:
         """Run in a thread. A thread cannot be stopped; its context tells it that it should end."""
         context = None if handler.signature.parameters.context is None else self._desk.sync_context(run)
         positional, named = handler.signature.place(arguments, context)
-        run.in_thread = True
-        if not run.locks:
-            return await self._threads.call(lambda: handler.function(*positional, **named))
 
-        def with_locks() -> Any:
-            enter_scope(run, threading.get_ident())
+        def call() -> Any:
+            if run.locks:
+                enter_scope(run, threading.get_ident())
             return handler.function(*positional, **named)
 
-        return await self._threads.call(with_locks)
+        run.in_thread = True
+        returned = self._threads.call(call)
+        try:
+            return await returned
+        finally:
+            run.in_thread = returned.cancelled()  # then the thread goes on
 
     async def _in_process(self, run: Run, handler: Handler, args: Raw) -> Succeeded | Failed:
         def on_start(child: ChildProcess) -> None:

@@ -70,10 +70,10 @@ class LeaseThread:
         """Renew now: a task may have been cancelled."""
         self._asked.set()
 
-    def stop(self) -> None:
+    def stop(self, *, wait: bool = True) -> None:
         self._stopping = True
         self._asked.set()
-        if self._thread.is_alive():
+        if wait and self._thread.is_alive():
             self._thread.join(timeout=self._heartbeat_s + 1)
 
     def is_late(self) -> bool:

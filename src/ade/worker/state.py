@@ -88,6 +88,11 @@ class WorkerState:
         if not self.held:
             self._emptied.set()
 
+    def abandon(self) -> None:
+        """Remove all runs, so that neither this process nor the watchdog renews them."""
+        self.held.clear()
+        self.publish()
+
     async def emptied(self) -> None:
         """Wait until no run is held."""
         while self.held:

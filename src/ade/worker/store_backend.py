@@ -109,10 +109,13 @@ class StoreBackend:
 
     def renew(self, held: Mapping[str, str]) -> Renewal:
         renewal = self._stores.workers.renew(self.record(), held, lease_ms=self._options.lease_ms)
-        self._locks.renew_late()
-        if self.capacity is not None:
-            self.capacity.renew(held, self._loop.call_soon_threadsafe)
-        self._slate.write_beat(_now_ms())
+        try:
+            self._locks.renew_late()
+            if self.capacity is not None:
+                self.capacity.renew(held, self._loop.call_soon_threadsafe)
+            self._slate.write_beat(_now_ms())
+        except Exception:  # the leases are renewed, and runs that are gone must end now
+            log.exception("lease.renewal_incomplete")
         return renewal
 
     def finish(self, batch: Sequence[Ended]) -> Coroutine[Any, Any, list[str]]:

@@ -70,7 +70,12 @@ class TaskWorker:
                 log.info("worker.started", worker=self._backend.name, concurrency=self._options.concurrency)
                 await self._work(stop)
         finally:
-            handover = await self._end(hurry)
+            try:
+                handover = await self._end(hurry)
+            except BaseException:  # the program ends the loop: like a worker that is killed, it holds nothing any more
+                self._state.abandon()
+                self._lease.stop(wait=False)
+                raise
             if has_started:
                 known = {"handed_back": list(handover.handed_back), "left_behind": list(handover.left_behind)}
                 log.info("worker.stopped", worker=self._backend.name, **known)
