@@ -132,7 +132,7 @@ async def test_the_same_version_stays_the_same_object(stores: Stores) -> None:
     await apply(stores, denying("x"), actor="ada")
     cache = RulebookCache(stores)
     first = await cache.current()
-    stores.wakeups.ring(RULES)
+    stores.wakeups.notify(RULES)
 
     assert cache.fresh() is None
     assert await cache.current() is first

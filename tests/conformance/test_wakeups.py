@@ -13,7 +13,7 @@ async def test_a_hint_wakes_all_who_wait_for_its_topic(scene: Scene) -> None:
     waiting = [asyncio.create_task(wakeups.wait(WORK, seen, 60)) for _ in range(3)]
     await asyncio.sleep(0)
 
-    wakeups.ring(WORK)
+    wakeups.notify(WORK)
 
     await asyncio.wait_for(asyncio.gather(*waiting), 30)
     assert wakeups.generation(WORK) > seen
@@ -22,7 +22,7 @@ async def test_a_hint_wakes_all_who_wait_for_its_topic(scene: Scene) -> None:
 async def test_a_hint_that_came_while_looking_is_not_missed(scene: Scene) -> None:
     wakeups = scene.stores.wakeups
     seen = wakeups.generation(WORK)
-    wakeups.ring(WORK)
+    wakeups.notify(WORK)
 
     await asyncio.wait_for(wakeups.wait(WORK, seen, 60), 30)
     assert wakeups.generation(WORK) > seen
@@ -44,17 +44,17 @@ async def test_who_follows_a_topic_is_called_back_until_he_has_enough(scene: Sce
 
     unfollow = wakeups.follow(WORK, call)
     attending = asyncio.create_task(wakeups.listen())
-    wakeups.ring(WORK)
+    wakeups.notify(WORK)
     assert rung  # on the own loop there is nothing to wait for
     called.clear()
-    await asyncio.to_thread(wakeups.ring, WORK)
+    await asyncio.to_thread(wakeups.notify, WORK)
     await asyncio.wait_for(called.wait(), 60)
 
     unfollow()
     attending.cancel()
     await asyncio.gather(attending, return_exceptions=True)
     rung.clear()
-    wakeups.ring(WORK)
+    wakeups.notify(WORK)
 
     assert rung == []
 
@@ -65,7 +65,7 @@ async def test_every_ring_of_the_last_second_is_counted_while_a_subscription_wor
     await subscribed(scene.stores)
     seen = wakeups.generation(RULES)
 
-    await asyncio.to_thread(wakeups.ring, RULES)
+    await asyncio.to_thread(wakeups.notify, RULES)
 
     assert wakeups.generation(RULES) > seen
     assert await asyncio.to_thread(wakeups.lag_s, RULES) < 60  # any thread may ask

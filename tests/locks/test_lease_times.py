@@ -74,7 +74,7 @@ async def test_threads_know_the_settings_too(stores: Stores, holder: LockHolder[
 
     assert isinstance(held, HeldLock)
     assert held.grant.ttl_ms == 15_000
-    stores.wakeups.ring(RULES)
+    stores.wakeups.notify(RULES)
     assert not await asyncio.to_thread(lambda: holder.client.is_up_to_date)
 
 

@@ -200,7 +200,7 @@ async def test_who_waits_for_lines_does_not_look_whenever_some_other_task_ends(s
 
         counting = asyncio.create_task(count())
         for _ in range(200):
-            sqlite_server.stores.wakeups.ring(DONE)
+            sqlite_server.stores.wakeups.notify(DONE)
             await sqlite_server.ask("GET", "/api/v1/queues")  # the server has had its turn
         counting.cancel()
     assert looks < 20

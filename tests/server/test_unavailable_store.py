@@ -22,7 +22,7 @@ async def test_many_who_ask_while_the_store_is_away_are_all_told_at_once(tmp_pat
         async with start_server(f"redis://{path.address}/0", tmp_path, **BRIEF) as server:
             assert (await server.ask("GET", "/api/v1/tasks")).status == 200
             path.blackhole()
-            server.stores.wakeups.ring(RULES)  # so that nobody is known from memory any more
+            server.stores.wakeups.notify(RULES)  # so that nobody is known from memory any more
             began = asyncio.get_running_loop().time()
             reads = [server.ask("GET", "/api/v1/tasks") for _ in range(MANY)]
             writes = [

@@ -17,7 +17,7 @@ async def main(path: str) -> None:
     def kill(_wakeups: FileWakeups, _topic: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with patch.object(FileWakeups, "ring", kill):
+    with patch.object(FileWakeups, "notify", kill):
         await apply(stores, read_rulebook({"guard": [{"do": "deny", "reason": "not today"}]}), actor="ada")
 
 

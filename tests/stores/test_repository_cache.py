@@ -102,7 +102,7 @@ async def test_a_change_during_a_read_is_read_too(stores: Stores) -> None:
         return await load(given)
 
     cache._load = read_while_it_changes
-    stores.wakeups.ring(RULES)
+    stores.wakeups.notify(RULES)
 
     assert (await cache.current()).version == 0
     assert (await cache.current()).version == 1

@@ -88,7 +88,7 @@ class TestBothWays:
             await soon(ending.began)
             lost = lose_lease(await workshop.get(task), now=workshop.stores.clock.now())
             await workshop.stores.tasks.commit(lost)
-            workshop.stores.wakeups.ring(STOP)
+            workshop.stores.wakeups.notify(STOP)
             await soon(ending.ended)
 
         assert (await workshop.get(task)).status is Status.FAILED

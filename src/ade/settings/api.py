@@ -55,19 +55,19 @@ async def view_settings(stores: Stores) -> dict[str, SettingView]:
     """Return all runtime settings by name."""
     stored = await stored_values(stores)
     views: dict[str, SettingView] = {}
-    for name, known in SETTINGS.items():
-        kept = stored.get(name)
+    for name, definition in SETTINGS.items():
+        entry = stored.get(name)
         views[name] = SettingView(
             name=name,
-            value=float(known.default if kept is None else kept.record.value),
-            origin=SettingOrigin.DEFAULT if kept is None else SettingOrigin.STORE,
-            default=float(known.default),  # always a float in the response
-            least=float(known.least),
-            most=float(known.most),
-            about=known.about,
-            version=0 if kept is None else kept.version,
-            changed_by=None if kept is None else kept.record.by,
-            changed_at=None if kept is None else kept.record.at,
+            value=float(definition.default if entry is None else entry.record.value),
+            origin=SettingOrigin.DEFAULT if entry is None else SettingOrigin.STORE,
+            default=float(definition.default),  # always a float in the response
+            least=float(definition.least),
+            most=float(definition.most),
+            about=definition.about,
+            version=0 if entry is None else entry.version,
+            changed_by=None if entry is None else entry.record.by,
+            changed_at=None if entry is None else entry.record.at,
         )
     return views
 
@@ -76,18 +76,18 @@ async def view_features(stores: Stores, in_files: Mapping[str, bool]) -> dict[st
     """Return all features by name. `in_files` contains those that the settings of this process configure."""
     stored = await stored_features(stores)
     views: dict[str, FeatureView] = {}
-    for name, known in FEATURES.items():
-        kept, said = stored.get(name), in_files.get(name, known.default)
-        origin = SettingOrigin.DEFAULT if said == known.default else SettingOrigin.SETTINGS
+    for name, definition in FEATURES.items():
+        entry, configured = stored.get(name), in_files.get(name, definition.default)
+        origin = SettingOrigin.DEFAULT if configured == definition.default else SettingOrigin.SETTINGS
         views[name] = FeatureView(
             name=name,
-            is_on=said if kept is None else bool(kept.record.value),
-            origin=origin if kept is None else SettingOrigin.STORE,
-            default=known.default,
-            about=known.about,
-            version=0 if kept is None else kept.version,
-            changed_by=None if kept is None else kept.record.by,
-            changed_at=None if kept is None else kept.record.at,
+            is_on=configured if entry is None else bool(entry.record.value),
+            origin=origin if entry is None else SettingOrigin.STORE,
+            default=definition.default,
+            about=definition.about,
+            version=0 if entry is None else entry.version,
+            changed_by=None if entry is None else entry.record.by,
+            changed_at=None if entry is None else entry.record.at,
         )
     return views
 
@@ -155,8 +155,8 @@ async def unset_feature(services: Services, request: RequestContext, feature: st
 
 
 async def _seen(services: Services) -> dict[str, FeatureView]:
-    said = dict(services.settings.items())
-    return await view_features(services.stores, {feature: bool(said[name]) for feature, name in IN_FILES.items()})
+    configured = dict(services.settings.items())
+    return await view_features(services.stores, {feature: bool(configured[name]) for feature, name in IN_FILES.items()})
 
 
 # Runtime settings: numbers in the store, for all processes.

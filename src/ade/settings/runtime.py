@@ -153,25 +153,25 @@ async def load(stores: Stores) -> RuntimeSettings:
     """Read the stored runtime settings and features."""
     values, switches = await stored_values(stores), await stored_features(stores)
     return RuntimeSettings(
-        values={name: float(kept.record.value) for name, kept in values.items()},
-        switches={name: bool(kept.record.value) for name, kept in switches.items()},
+        values={name: float(stored.record.value) for name, stored in values.items()},
+        switches={name: bool(stored.record.value) for name, stored in switches.items()},
     )
 
 
 async def stored_values(stores: Stores) -> dict[str, StoredRecord[StoredValue]]:
     """Return the stored settings by name, with author and time of each change."""
-    return {name: kept for name, kept in (await _VALUES.shelf.all(stores)).items() if name in SETTINGS}
+    return {name: stored for name, stored in (await _VALUES.shelf.all(stores)).items() if name in SETTINGS}
 
 
 async def stored_features(stores: Stores) -> dict[str, StoredRecord[StoredValue]]:
     """Return the stored features by name, with author and time of each change."""
-    return {name: kept for name, kept in (await _SWITCHES.shelf.all(stores)).items() if name in FEATURES}
+    return {name: stored for name, stored in (await _SWITCHES.shelf.all(stores)).items() if name in FEATURES}
 
 
 async def default_timeout_ms(stores: Stores) -> int | None:
     """Return the stored default timeout of new tasks, without reading other settings; None if unset."""
-    kept = await _VALUES.shelf.get(stores, TASK_TIMEOUT)
-    return None if kept is None else round(kept.record.value * 1000) or None
+    stored = await _VALUES.shelf.get(stores, TASK_TIMEOUT)
+    return None if stored is None else round(stored.record.value * 1000) or None
 
 
 async def set_value(
@@ -213,8 +213,8 @@ async def _change(
     """Write a value and its event, unless it is unchanged."""
 
     async def step() -> None:
-        kept = await family.shelf.get(stores, name)
-        old, version = (None, 0) if kept is None else (kept.record.value, kept.version)
+        stored = await family.shelf.get(stores, name)
+        old, version = (None, 0) if stored is None else (stored.record.value, stored.version)
         write = DocumentWrite(kind=family.shelf.kind, id=name, seen=version)
         if seen is not None and seen != version:
             raise stale(write)
@@ -243,11 +243,11 @@ def check_feature(name: str) -> None:
         raise _unknown(f"there is no feature {name[:100]!r}", name, FEATURES, "features list")
 
 
-def _unknown(told: str, name: str, known: Mapping[str, object], command: str) -> UnknownSetting:
+def _unknown(message: str, name: str, known: Mapping[str, object], command: str) -> UnknownSetting:
     near = close_names(name, known)
     if near:
-        return UnknownSetting(f"{told}; did you mean {near[0]}?")
-    return UnknownSetting(told, advice=f"`ade {command}` lists them")
+        return UnknownSetting(f"{message}; did you mean {near[0]}?")
+    return UnknownSetting(message, advice=f"`ade {command}` lists them")
 
 
 def _check_bounds(name: str, value: float) -> None:

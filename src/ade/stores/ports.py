@@ -5,7 +5,7 @@ StoreUnavailable. Times are integer milliseconds. A store owns its clock, becaus
 server; decisions use `Stores.clock.now()`.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -136,7 +136,7 @@ class DueTasks(Struct, frozen=True, kw_only=True):
 
 
 class SweepStore(Protocol):
-    """Reads and writes of periodic maintenance."""
+    """What the periodic sweep of tasks needs: due tasks, leases on jobs, and the deletion of old tasks."""
 
     async def due(self, limit: int) -> DueTasks:
         """Return the tasks that are due for a decision now."""
@@ -313,7 +313,7 @@ class StoreHealth(Struct, frozen=True, kw_only=True):
 
 
 class MaintenanceStore(Protocol):
-    """Health, file maintenance, backups, and invariant checks of a store."""
+    """Care of the store itself: its health, files, backups, and invariants."""
 
     async def check_invariants(self) -> list[str]:
         """Return a message for every broken invariant; empty if all hold."""
@@ -334,7 +334,7 @@ class MaintenanceStore(Protocol):
 class Wakeups(Protocol):
     """Wake-ups between processes. They can be lost or spurious, so every waiter also polls now and then."""
 
-    def ring(self, topic: str) -> None:
+    def notify(self, topic: str) -> None:
         """Send a wake-up for a topic to all processes."""
 
     def generation(self, topic: str) -> int:
@@ -399,13 +399,7 @@ class Stores:
         """Finish pending writes and close the store."""
         await self.closer()
 
-    closer: "Closer"
-
-
-class Closer(Protocol):
-    """Closes a store."""
-
-    async def __call__(self) -> None: ...
+    closer: Callable[[], Awaitable[None]]
 
 
 # Topics of wake-ups.

@@ -39,10 +39,10 @@ class Repository(Generic[R]):
     async def each(self, stores: Stores, record_ids: Sequence[str]) -> list[StoredRecord[R] | None]:
         """Return the records in the given order; None for those that do not exist."""
         found = await stores.documents.fetch(self.kind, record_ids)
-        return [None if each is None else self._kept(each) for each in found]
+        return [None if each is None else self._stored(each) for each in found]
 
     async def all(self, stores: Stores) -> dict[str, StoredRecord[R]]:
-        return {found.id: self._kept(found) for found in await stores.documents.list_documents(self.kind)}
+        return {found.id: self._stored(found) for found in await stores.documents.list_documents(self.kind)}
 
     def put(self, record_id: str, record: R, *, seen: int) -> DocumentWrite:
         """Return a write that succeeds only if the stored version is still `seen`; 0 means no record."""
@@ -52,7 +52,7 @@ class Repository(Generic[R]):
     def remove(self, record_id: str) -> DocumentWrite:
         return DocumentWrite(kind=self.kind, id=record_id, seen=None)
 
-    def _kept(self, found: Document) -> StoredRecord[R]:
+    def _stored(self, found: Document) -> StoredRecord[R]:
         return StoredRecord(self._read(found.body), found.version)
 
 

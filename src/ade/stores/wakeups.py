@@ -56,7 +56,7 @@ class LocalWakeups:
         self._topics = {topic: _Topic() for topic in TOPICS}
         self._lock = threading.Lock()
 
-    def ring(self, topic: str) -> None:
+    def notify(self, topic: str) -> None:
         self._wake(topic)
 
     def generation(self, topic: str) -> int:
@@ -189,9 +189,8 @@ class CachedDocument(Generic[T]):
         self._stores = stores
         self._load = load
         self._clock = clock
-        self._known: T | None = None
+        self._value: T | None = None
         self._generation = -1  # notification counter at the time of the read
-        self._was_subscribed = False
         self._read_at = 0.0
         self._current_at = 0.0  # the last moment at which the value is known to have been current
         self._reading = SingleFlight()
@@ -201,35 +200,33 @@ class CachedDocument(Generic[T]):
 
         Raises StoreUnavailable instead of returning a stale value.
         """
-        known = self.fresh()
-        if known is not None:
-            return known
+        value = self.fresh()
+        if value is not None:
+            return value
         async with self._reading:
-            known = self.fresh()
-            return await self._read() if known is None else known
+            value = self.fresh()
+            return await self._read() if value is None else value
 
     def fresh(self) -> T | None:
         """The same as `current` without waiting, for any thread; None if the value must be read."""
         now, wakeups = self._clock(), self._stores.wakeups
         if now - self._current_at >= _CHECK_AFTER_S:
-            if not self._was_subscribed or now - self._read_at >= _REREAD_AFTER_S:
-                return None
             lag_s = wakeups.lag_s(RULES)
-            if lag_s >= _OLDEST_S:
+            if lag_s >= _OLDEST_S or now - self._read_at >= _REREAD_AFTER_S:
                 return None
             self._current_at = now - lag_s
-        generation, known = self._generation, self._known  # `_read` writes them in the opposite order
-        return known if wakeups.generation(RULES) == generation else None
+        generation, value = self._generation, self._value  # `_read` writes them in the opposite order
+        return value if wakeups.generation(RULES) == generation else None
 
     def peek(self) -> T | None:
         """Return the last value, however old, for any thread; None before the first `current`."""
-        return self._known
+        return self._value
 
     async def _read(self) -> T:
-        # Taken before the read, so that a change during the read causes another one.
-        wakeups = self._stores.wakeups
-        is_subscribed, generation, at = wakeups.lag_s(RULES) < _OLDEST_S, wakeups.generation(RULES), self._clock()
-        known = self._known = await self._load(self._stores, self._known)
-        self._was_subscribed, self._read_at, self._current_at = is_subscribed, at, at
+        # Taken before the read, so that a change during the read causes another one. `lag_s` subscribes.
+        self._stores.wakeups.lag_s(RULES)
+        generation, at = self._stores.wakeups.generation(RULES), self._clock()
+        value = self._value = await self._load(self._stores, self._value)
+        self._read_at = self._current_at = at
         self._generation = generation
-        return known
+        return value

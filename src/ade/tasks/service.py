@@ -48,7 +48,7 @@ async def requeue_granted(stores: Stores, limit: int = LIMIT) -> int:
     answers = await stores.tasks.commit_each(changes) if changes else []
     recalled = sum(answer is None for answer in answers)
     if recalled:
-        stores.wakeups.ring(WORK)
+        stores.wakeups.notify(WORK)
     in_vain += await _of_paused_queues(stores, unclaimed)
     for namespace, ids in by_namespace(in_vain).items():
         await stores.locks.release(namespace, ids)
@@ -127,11 +127,11 @@ def notify_for(stores: Stores, *changes: Change) -> None:
     """Send the wake-ups that these changes call for: a task is final, a run must stop, or a task is claimable."""
     stopped = any(change.before.status is Status.RUNNING for change in changes)
     if any(change.after.is_final for change in changes):
-        stores.wakeups.ring(DONE)
+        stores.wakeups.notify(DONE)
     if stopped:
-        stores.wakeups.ring(STOP)
+        stores.wakeups.notify(STOP)
     if stopped or any(change.after.status in CLAIMABLE for change in changes):  # a stopped run frees a slot
-        stores.wakeups.ring(WORK)
+        stores.wakeups.notify(WORK)
 
 
 # Tasks whose dependencies did not complete are settled. That can break further tasks, so it runs in rounds.
@@ -155,7 +155,7 @@ async def settle_broken(stores: Stores, limit: int = 200) -> int:
             break  # another process is settling them
         settled += written
     if settled:
-        stores.wakeups.ring(DONE)
+        stores.wakeups.notify(DONE)
     return settled
 
 

@@ -334,9 +334,9 @@ class StoreCommits:
         if self._probe.armed:
             await self._probe(COMMITTED)
         if done:
-            self._stores.wakeups.ring(DONE)
+            self._stores.wakeups.notify(DONE)
         if work:
-            self._stores.wakeups.ring(WORK)
+            self._stores.wakeups.notify(WORK)
         return released
 
     def _change(self, run: Run, outcome: object, now: int) -> Change:

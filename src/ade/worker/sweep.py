@@ -177,7 +177,7 @@ async def stall_lost(stores: Stores, tasks: Sequence[Task], payloads: Payloads |
         )
     await cancel_lock_waits(stores, (change.before for change in written))
     if written:
-        stores.wakeups.ring(STOP)  # if the worker is alive after all, notify it
+        stores.wakeups.notify(STOP)  # if the worker is alive after all, notify it
     return len(written)
 
 
@@ -262,9 +262,9 @@ async def _commit(stores: Stores, changes: Sequence[Change]) -> list[Change]:
 
 def _wake(stores: Stores, written: Sequence[Change]) -> None:
     if any(change.after.is_final for change in written):
-        stores.wakeups.ring(DONE)
+        stores.wakeups.notify(DONE)
     if any(change.after.status is Status.STALLED or change.before.status is Status.RUNNING for change in written):
-        stores.wakeups.ring(WORK)
+        stores.wakeups.notify(WORK)
 
 
 # Retention: finished tasks are kept for a while, then archived if a directory is set, and only then pruned.

@@ -239,7 +239,7 @@ async def test_rings_that_come_fast_are_answered_together(works: Waterworks) -> 
         await points.until(LOOKED, "")
         looks = points.passed[LOOKED, ""]
         for _ in range(500):
-            works.stores.wakeups.ring("inbox")
+            works.stores.wakeups.notify("inbox")
         await works.say("talk", "one")
         await points.until(SETTLED, "talk")
         assert points.passed[LOOKED, ""] - looks < 50

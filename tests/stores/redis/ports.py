@@ -7,7 +7,7 @@ from typing import Any
 
 from ade import Task
 from ade.stores.redis.blobs import RedisBlobs
-from ade.stores.redis.client.client import RedisClient, Timing, timing_of
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.effects import RedisEffects, RedisOutputs
 from ade.stores.redis.event_log import RedisEvents
 from ade.stores.redis.invariants import broken_invariants
@@ -38,6 +38,12 @@ class RepeatingLink(RedisClient):
     sent: list[tuple[str, int, dict[str, Any]]]
 
     async def run(self, name: str, partition: int, request: dict[str, Any], **options: Any) -> Any:
+        if self.clock is not self.server_clock:
+            request = {
+                "now": self.clock.now(),
+                "steady": self.clock.steady(),
+                **request,
+            }  # a repetition changes nothing
         if self.loses_answers:
             await super().run(name, partition, request, **options)
         self.__dict__.setdefault("sent", []).append((name, partition, request))
@@ -55,15 +61,15 @@ class Ports:
     def __init__(self, link: RepeatingLink, clock: TestClock) -> None:
         self.link = link
         self.clock = clock
-        self.timing: Timing = timing_of(clock)
+        link.clock = clock
         self.places = Partitions(link)
-        self.tasks = RedisTasks(link, self.places, self.timing)
-        self.effects = RedisEffects(link, self.timing)
+        self.tasks = RedisTasks(link, self.places)
+        self.effects = RedisEffects(link)
         self.outputs = RedisOutputs(link, self.places)
-        self.schedules = RedisSchedules(link, self.timing)
-        self.blobs = RedisBlobs(link, self.timing)
-        self.queues = RedisQueues(link, self.places, self.timing)
-        self.workers = RedisWorkers(link, self.places, self.timing)
+        self.schedules = RedisSchedules(link)
+        self.blobs = RedisBlobs(link)
+        self.queues = RedisQueues(link, self.places)
+        self.workers = RedisWorkers(link, self.places)
 
     def task(self, **fields: Any) -> Task:
         now = self.clock.now()
@@ -122,8 +128,8 @@ class OnePort:
         self.link = link
         self.clock = TestClock()
         self.wakeups = RedisWakeups(link)
-        self.timing = timing_of(self.clock)
-        self.log = RedisEvents(link, Partitions(link), self.timing)
+        link.clock = self.clock
+        self.log = RedisEvents(link, Partitions(link))
         self.prefix = link.names[0].prefix
 
     async def told(self) -> list[str]:

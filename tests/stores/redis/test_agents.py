@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -9,11 +10,12 @@ from ade.agents.model import EVENT_OF_STATUS, Agent, AgentStatus, registration
 from ade.errors import StoreCorrupt
 from ade.stores.ports import AGENT
 from ade.stores.redis.agents import RedisAgents
-from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.invariants import broken_invariants
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.scan import PartitionScan
 from ade.stores.redis.wakeups import RedisWakeups
+from ade.testing import TestClock
 from tests.domain import Event, RedisSettings, parse_url
 from tests.servers.server import Server
 from tests.stores.redis.ports import OnePort, RepeatingLink
@@ -27,11 +29,8 @@ class Office(OnePort):
 
     def __init__(self, link: RepeatingLink) -> None:
         super().__init__(link)
-        self.store = self.at(self.timing)
+        self.store = RedisAgents(link, self.wakeups)
         self.units = f"{self.prefix}agent:units:coder"
-
-    def at(self, timing: Timing) -> RedisAgents:
-        return RedisAgents(self.link, timing, self.wakeups)
 
 
 @pytest.fixture
@@ -71,11 +70,12 @@ async def test_a_late_repetition_does_not_undo_what_was_set_since(services: Offi
 async def test_units_from_before_the_clock_went_back_last_no_longer_than_new_ones(services: Office) -> None:
     await services.store.register(CODER)
     await services.store.take("coder", ["dead", "dead too"], lease_ms=30_000)
-    now = services.clock.steady() - 3_600_000
+    earlier = TestClock(datetime.fromtimestamp(services.clock.steady() / 1000 - 3_600, UTC))
+    services.link.clock = earlier
 
-    assert await services.at(lambda: {"now": now, "steady": now}).take("coder", ["a"], lease_ms=30_000) == []
-    later = now + 30_000
-    assert await services.at(lambda: {"now": later, "steady": later}).take("coder", ["a"], lease_ms=30_000) == ["a"]
+    assert await services.store.take("coder", ["a"], lease_ms=30_000) == []
+    earlier.advance(30)
+    assert await services.store.take("coder", ["a"], lease_ms=30_000) == ["a"]
 
 
 async def test_an_agent_that_the_server_has_lost_is_there_again_with_the_next_renewal(services: Office) -> None:
@@ -97,7 +97,7 @@ async def test_units_of_an_agent_that_is_not_known_are_found_and_taken_away(serv
     await services.link.ask(0, ("DEL", f"{services.link.names[0].prefix}agents"))
 
     [sentence] = await broken_invariants(services.link, Partitions(services.link))
-    await PartitionScan(services.link, 0, dict, mend=True).everything()
+    await PartitionScan(services.link, 0, mend=True).everything()
 
     assert sentence == "every_unit_has_its_agent: there are units of agent coder, which does not exist"
     assert await broken_invariants(services.link, Partitions(services.link)) == []

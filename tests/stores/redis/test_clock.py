@@ -92,8 +92,8 @@ def test_it_wants_to_be_measured_at_first_and_then_every_ten_seconds() -> None:
 
 async def test_traffic_measures_the_time_of_a_real_server(server_binary: Binary, server_pool: Pool) -> None:
     async with linked(server_pool.standalone(server_binary.kind).url) as link:
-        assert not link.clock.due(time.monotonic_ns())  # opening it was traffic
-        await link.clock.measure(link)
+        assert not link.server_clock.due(time.monotonic_ns())  # opening it was traffic
+        await link.server_clock.measure(link)
 
         [before] = await link.ask(0, ("TIME",))
         now, steady = link.clock.now(), link.clock.steady()

@@ -24,7 +24,7 @@ class Shelf(OnePort):
 
     def __init__(self, link: RepeatingLink) -> None:
         super().__init__(link)
-        self.store = RedisDocuments(link, self.timing, self.wakeups)
+        self.store = RedisDocuments(link, self.wakeups)
 
     async def put(self, number: int, *, seen: int | None = 0, ends_in_s: int | None = None) -> None:
         ends = None if ends_in_s is None else self.clock.now() + 1_000 * ends_in_s
@@ -103,7 +103,7 @@ async def test_ends_that_were_lost_or_made_up_are_found_and_put_right(shelf: She
     )
 
     broken = await shelf.broken()
-    await PartitionScan(shelf.link, 0, dict, mend=True).everything()
+    await PartitionScan(shelf.link, 0, mend=True).everything()
 
     assert sorted(broken) == [
         "every_document_is_whole: the session s1 has a wrong expiry entry",

@@ -30,7 +30,7 @@ class Post(OnePort):
 
     def __init__(self, link: RepeatingLink) -> None:
         super().__init__(link)
-        self.store = RedisInboxes(link, self.timing, self.wakeups, self.clock)
+        self.store = RedisInboxes(link, self.wakeups)
 
     async def putting(self, inbox_id: str, new: NewItem) -> InboxChange[Any]:
         return conversations_rules.enqueue(
@@ -113,7 +113,7 @@ async def test_places_that_were_lost_or_made_up_are_found_and_put_right(post: Po
     await post.link.ask(0, ("DEL", *lost), ("ZADD", f"{post.prefix}inbox:fed:nobody", 1, "c"))
 
     broken = await post.broken()
-    await PartitionScan(post.link, 0, dict, mend=True).everything()
+    await PartitionScan(post.link, 0, mend=True).everything()
 
     assert sorted(broken) == [
         "every_inbox_is_whole: the inbox c has another consumer than nobody",

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from ade.errors import StoreCorrupt
 from ade.locks.deadlocks import DeadlockVictimChoice
 from ade.stores.ports import LOCK
-from ade.stores.redis.client.client import BLOCKING_PATIENCE_S, RedisClient, timing_of
+from ade.stores.redis.client.client import BLOCKING_PATIENCE_S, RedisClient
 from ade.stores.redis.event_log import RedisEvents
 from ade.stores.redis.locks import RedisLocks
 from ade.stores.redis.partitions import Partitions, partition_of_key
@@ -36,8 +37,9 @@ class Books:
         self.link = link
         self.clock = clock
         self.wakeups = RedisWakeups(link)
-        self.store = RedisLocks(link, timing_of(clock), self.wakeups)
-        self.log = RedisEvents(link, Partitions(link), timing_of(clock))
+        link.clock = clock or link.server_clock
+        self.store = RedisLocks(link, self.wakeups)
+        self.log = RedisEvents(link, Partitions(link))
 
     async def ask(
         self,
@@ -171,12 +173,9 @@ async def test_leases_keep_what_was_left_of_them_when_the_servers_clock_goes_bac
     held = await timeless.ask("ada")
     assert held is not None
     hour_ms = 3_600_000
-
-    def an_hour_ago() -> dict[str, int]:
-        now = held.lease_until - held.ttl_ms - hour_ms
-        return {"now": now, "steady": now}
-
-    earlier = RedisLocks(timeless.link, an_hour_ago, timeless.wakeups)
+    an_hour_ago = (held.lease_until - held.ttl_ms - hour_ms) / 1000
+    timeless.link.clock = TestClock(datetime.fromtimestamp(an_hour_ago, UTC))
+    earlier = timeless.store
     request = validate_request(id="bob", owner="all", scope="bob", wanted=[(DB, WRITE)])
     waiter = await earlier.acquire(request, wait_ms=None, limits=MANY)
 

@@ -8,7 +8,6 @@ from msgspec import structs
 from ade import Status
 from ade.errors import StoreCorrupt, StoreFull
 from ade.stores.ports import StatusCount
-from ade.stores.redis.client.client import timing_of
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.sweeps import claim_job
 from ade.stores.redis.workers import FORGET_AFTER_MS, RedisWorkers
@@ -206,7 +205,7 @@ async def test_a_worker_that_does_not_know_where_its_tasks_are_renews_them_all_t
     running, done = await spread.start(), await spread.start()
     await spread.succeed(done)
     spread.clock.advance(10)
-    stranger = RedisWorkers(spread.link, Partitions(spread.link), spread.timing)
+    stranger = RedisWorkers(spread.link, Partitions(spread.link))
     held = {str(running.run_id): running.id, str(done.run_id): done.id, "run-x": spread.task().id}
 
     renewal = stranger.renew(spread.worker(), held, lease_ms=LEASE_MS)
@@ -253,15 +252,16 @@ async def test_the_silent_are_named_to_who_forgot_them_even_if_the_answer_got_lo
 
 
 async def test_without_a_given_clock_the_servers_time_counts(server: Server, ports: Ports) -> None:
-    workers = RedisWorkers(ports.link, ports.places, timing_of(None))
+    ports.link.clock = ports.link.server_clock
+    workers = RedisWorkers(ports.link, ports.places)
     seconds, _ = server.command("TIME")
 
     await workers.register(ports.worker(), [], LEASE_MS)
     [known] = await workers.list_workers()
 
     assert abs(known.heartbeat_until - LEASE_MS - seconds * 1000) < 10_000
-    assert await claim_job(ports.link, timing_of(None), "sweep", "p1", 60_000)
-    assert not await claim_job(ports.link, timing_of(None), "sweep", "p2", 60_000)
+    assert await claim_job(ports.link, "sweep", "p1", 60_000)
+    assert not await claim_job(ports.link, "sweep", "p2", 60_000)
 
 
 async def test_on_a_full_server_running_work_still_ends_and_people_can_look(server: Server, ports: Ports) -> None:
@@ -272,7 +272,7 @@ async def test_on_a_full_server_running_work_still_ends_and_people_can_look(serv
         await ports.effects.finish("pay/1", str(running.run_id), raw("1"))
         assert ports.workers.renew(ports.worker(), {str(running.run_id): running.id}, lease_ms=LEASE_MS).gone == {}
         assert await ports.effects.is_live(str(running.run_id))
-        assert await claim_job(ports.link, ports.timing, "prune", "p1", 10_000)
+        assert await claim_job(ports.link, "prune", "p1", 10_000)
         await ports.queues.configure(Queue(name="a", paused=True))
         assert [tally.count for tally in await ports.queues.tallies()] == [1]
         assert await ports.outputs.read_output(running.id, 0, 10) == []

@@ -64,7 +64,7 @@ async def test_who_waits_is_woken_by_another_process(pair: list[RedisWakeups]) -
     here, there = pair
     seen = there.generation(WORK)
     waiting = asyncio.create_task(heard(there, WORK, seen))
-    here.ring(WORK)
+    here.notify(WORK)
 
     assert await waiting < 30
 
@@ -72,7 +72,7 @@ async def test_who_waits_is_woken_by_another_process(pair: list[RedisWakeups]) -
 async def test_a_hint_of_one_topic_wakes_nobody_who_waits_for_another(pair: list[RedisWakeups]) -> None:
     here, there = pair
     work, done = there.generation(WORK), there.generation(DONE)
-    here.ring(DONE)
+    here.notify(DONE)
     await heard(there, DONE, done)
 
     assert there.generation(WORK) == work
@@ -82,7 +82,7 @@ async def test_what_was_rung_here_is_known_here_at_once(pair: list[RedisWakeups]
     here, _ = pair
     seen = here.generation(STOP)
 
-    here.ring(STOP)
+    here.notify(STOP)
 
     assert here.generation(STOP) > seen
 
@@ -102,7 +102,7 @@ async def test_many_rings_become_few_messages(pair: list[RedisWakeups], server: 
     before = server.info("commandstats").get("cmdstat_publish", {"calls": 0})["calls"]
 
     for _ in range(1000):
-        here.ring(WORK)
+        here.notify(WORK)
     await heard(there, WORK, seen)
 
     assert server.info("commandstats")["cmdstat_publish"]["calls"] - before < 200
@@ -113,7 +113,7 @@ async def test_a_ring_after_new_tasks_is_other_news(server: Server) -> None:
     stores = await open_redis(server.url, RedisSettings(allow_volatile=True))
     before = messages(server)
     await Scene(stores, TestClock()).add()
-    stores.wakeups.ring(WORK)
+    stores.wakeups.notify(WORK)
 
     until(lambda: messages(server) >= before + 2, "both were told")
     await stores.close()
@@ -126,8 +126,8 @@ async def test_the_ring_of_a_write_is_told_once_and_the_next_one_again(
     here, there = pair
     before, seen = messages(server), there.generation(WORK)
     here.published(WORK)
-    here.ring(WORK)
-    here.ring(WORK)
+    here.notify(WORK)
+    here.notify(WORK)
     await heard(there, WORK, seen)
 
     assert messages(server) == before + 1
@@ -255,7 +255,7 @@ async def test_any_thread_rings_and_any_loop_waits(pair: list[RedisWakeups]) -> 
     here, there = pair
     seen = there.generation(WORK)
     waiting = asyncio.create_task(asyncio.to_thread(asyncio.run, heard(there, WORK, seen)))
-    await asyncio.to_thread(here.ring, WORK)
+    await asyncio.to_thread(here.notify, WORK)
 
     assert await waiting < 30
 
@@ -269,7 +269,7 @@ async def test_a_wait_ends_by_itself_and_closing_lets_everybody_go(pair: list[Re
     here.close()
 
     assert await waiting < 30
-    here.ring(WORK)  # too late, and in nobody's way
+    here.notify(WORK)  # too late, and in nobody's way
 
 
 async def test_the_first_subscription_counts_as_a_ring(server: Server) -> None:
@@ -296,7 +296,7 @@ async def test_a_cut_connection_is_made_again_and_counts_as_a_ring(server: Serve
 @pytest.mark.faults
 async def test_a_line_that_has_gone_silent_is_noticed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wakeups_module, "PING_EVERY_S", 0.2)
-    monkeypatch.setattr(wakeups_module, "DEAF_AFTER_S", 0.6)
+    monkeypatch.setattr(wakeups_module, "SILENT_AFTER_S", 0.6)
     with Proxy(server.port) as path:
         wakeups = await listening(path.url(server.url))
         seen, connections = wakeups.generation(WORK), path.connections
@@ -311,7 +311,7 @@ async def test_a_line_that_has_gone_silent_is_noticed(server: Server, monkeypatc
 @pytest.mark.faults
 async def test_a_quiet_line_is_left_alone(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wakeups_module, "PING_EVERY_S", 0.05)
-    monkeypatch.setattr(wakeups_module, "DEAF_AFTER_S", 1.0)
+    monkeypatch.setattr(wakeups_module, "SILENT_AFTER_S", 1.0)
     with Proxy(server.port) as path:
         wakeups = await listening(path.url(server.url))
 
@@ -337,7 +337,7 @@ async def test_in_a_cluster_every_node_hears(server_binary: Binary, server_pool:
 async def test_a_server_that_is_away_is_in_nobodys_way() -> None:
     wakeups = RedisWakeups(RedisClient.to("redis://127.0.0.1:1", QUICK))
     began = time.monotonic()
-    wakeups.ring(WORK)
+    wakeups.notify(WORK)
 
     await wakeups.wait(WORK, wakeups.generation(WORK), 0.2)
 
@@ -352,4 +352,4 @@ async def test_after_a_fork_nobody_waits_and_rings_are_not_sent(
         child.setattr("os.getpid", lambda: -1)
         with pytest.raises(StoreUnsupported, match="fork"):
             await pair[0].wait(WORK, 0, 1)
-        pair[0].ring(WORK)  # in nobody's way
+        pair[0].notify(WORK)  # in nobody's way

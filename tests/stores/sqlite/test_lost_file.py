@@ -74,7 +74,7 @@ async def test_a_file_replaced_before_the_first_write_is_noticed_too(
 async def test_a_lost_folder_of_hints_keeps_nobody_from_working(scene: Scene, path: Path) -> None:
     shutil.rmtree(path.with_name("ade.db.hints"))
 
-    scene.stores.wakeups.ring("work")
+    scene.stores.wakeups.notify("work")
 
     await scene.succeed(await scene.start())
     assert await scene.counts() == {"completed": 1}

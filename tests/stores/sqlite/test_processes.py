@@ -81,7 +81,7 @@ async def test_a_hint_wakes_another_process(open_store: OpenStore, path: Path) -
     stores = await open_store()
     with started(command("wait_for_hint", path)) as waiter:
         assert line_of(waiter) == "ready"
-        stores.wakeups.ring(WORK)
+        stores.wakeups.notify(WORK)
 
         assert line_of(waiter) == "rung"
 

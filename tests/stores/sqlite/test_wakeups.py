@@ -40,7 +40,7 @@ async def test_who_waits_is_woken_by_another_process(pair: list[FileWakeups]) ->
     waiting = asyncio.create_task(woken(there, WORK, there.generation(WORK)))
     await asyncio.sleep(0)
 
-    here.ring(WORK)
+    here.notify(WORK)
 
     assert await waiting < 30
 
@@ -50,18 +50,18 @@ async def test_a_hint_of_one_topic_wakes_nobody_who_waits_for_another(pair: list
     seen = there.generation(DONE)
     waiting = asyncio.create_task(woken(there, WORK, there.generation(WORK)))
     await asyncio.sleep(0)
-    here.ring(DONE)
+    here.notify(DONE)
     await there.wait(DONE, seen, 60)  # it came through
 
     assert not waiting.done()
-    here.ring(WORK)
+    here.notify(WORK)
     assert await waiting < 30
 
 
 async def test_what_was_rung_before_the_wait_is_not_waited_for(pair: list[FileWakeups]) -> None:
     here, _ = pair
     seen = here.generation(STOP)
-    here.ring(STOP)
+    here.notify(STOP)
 
     assert await woken(here, STOP, seen) < 30
 
@@ -80,7 +80,7 @@ async def test_all_who_wait_are_woken(pair: list[FileWakeups]) -> None:
     ]
     await asyncio.sleep(0)
 
-    here.ring(WORK)
+    here.notify(WORK)
 
     assert max(await asyncio.gather(*waiting)) < 30
 
@@ -109,7 +109,7 @@ async def test_who_comes_and_goes_rings_for_nobody(pair: list[FileWakeups], tmp_
     assert {file.name: file.stat().st_mtime_ns for file in (tmp_path / "hints").iterdir()} == before
     assert passing._thread is not None
     assert not passing._thread.is_alive()
-    here.ring(RULES)
+    here.notify(RULES)
     await asyncio.wait_for(called.wait(), 60)
 
 
@@ -156,7 +156,7 @@ async def test_a_removed_file_of_a_topic_is_made_again(tmp_path: Path) -> None:
     await asyncio.sleep(0)
     (tmp_path / "hints" / RULES).unlink()
 
-    here.ring(RULES)
+    here.notify(RULES)
 
     assert (tmp_path / "hints" / RULES).exists()
     assert await waiting < 30

@@ -10,7 +10,7 @@ from msgspec import structs
 from ade.agents.model import DESCRIPTION, Agent, AgentStatus, AgentUse, registration
 from ade.events.model import Event
 from ade.stores.ports import AGENT
-from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import packed_event
 from ade.stores.redis.partitions import partition_of_key
@@ -22,9 +22,8 @@ _decode = msgspec.msgpack.Decoder(Agent).decode
 class RedisAgents:
     """Agents and the leases on their capacity units."""
 
-    def __init__(self, link: RedisClient, timing: Timing, wakeups: RedisWakeups) -> None:
+    def __init__(self, link: RedisClient, wakeups: RedisWakeups) -> None:
         self._link = link
-        self._timing = timing
         self._wakeups = wakeups
 
     async def register(self, agent: Agent, *, keep: Collection[str] = (), event: Event | None = None) -> Agent:
@@ -45,9 +44,8 @@ class RedisAgents:
         return [holder.decode() for holder in given]
 
     def renew(self, agent: Agent, holders: Sequence[str], *, lease_ms: int) -> Agent:
-        now = self._timing().get("now") or self._link.clock.now()
+        now = self._link.clock.now()
         request = {
-            **self._timing(),
             "verb": "renew",
             "agent": agent.id,
             "holders": holders,
@@ -62,7 +60,7 @@ class RedisAgents:
 
     async def list_agents(self) -> list[AgentUse]:
         places = range(self._link.partitions)
-        answers = await asyncio.gather(*(self._link.run("agent_list", place, self._timing()) for place in places))
+        answers = await asyncio.gather(*(self._link.run("agent_list", place, {}) for place in places))
         found = [
             AgentUse(agent=_decode(record), leases=_leases(units)) for answer in answers for record, units in answer
         ]
@@ -70,11 +68,11 @@ class RedisAgents:
 
     async def remove(self, agent_id: str, event: Event | None = None) -> bool:
         request = {"verb": "remove", "agent": agent_id, "event": _told(event), "token": new_token()}
-        return bool(await self._link.run("agent", self._partition(agent_id), {**self._timing(), **request}))
+        return bool(await self._link.run("agent", self._partition(agent_id), request))
 
     async def _apply(self, verb: str, agent_id: str, about: dict[str, Any]) -> list[Any]:
         """Run lua/agent.lua. If it notified processes that wait for a unit, wake the waiters of this process too."""
-        request = {**self._timing(), "verb": verb, "agent": agent_id, **about}
+        request = {"verb": verb, "agent": agent_id, **about}
         is_notified, *answer = await self._link.run("agent", self._partition(agent_id), request)
         if is_notified:
             self._wakeups.published(AGENT)

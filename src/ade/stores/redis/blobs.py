@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ade.errors import StoreCorrupt
-from ade.stores.redis.client.client import RedisClient, Timing, moment_of
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.codec import pairs
 from ade.stores.redis.cross_partition import CrossPartitionDependencies
 from ade.stores.redis.partitions import partition_of_key
@@ -22,18 +22,17 @@ class RedisBlobs:
     A sorted set lists all tasks with blobs, by the time a blob was stored or the task was last found to exist.
     """
 
-    def __init__(self, link: RedisClient, timing: Timing) -> None:
+    def __init__(self, link: RedisClient) -> None:
         self._link = link
-        self._timing = timing
 
     async def put_blob(self, ref: str, content: bytes) -> None:
         _check(ref)
         partition, prefix, task_id = self._place_of(ref)
-        now = await moment_of(self._link, self._timing, partition)
+        now = await self._link.time(partition)
         fresh = ("ZADD", f"{prefix}blobs", now, task_id)  # first, so that no sweep treats the blob as an orphan
         known = ("SADD", f"{prefix}blobs:{task_id}", ref)  # before the blob, so that every blob is listed
-        kept = ("SET", f"{prefix}blob:{ref}", hashlib.sha256(content).digest() + content)
-        await self._link.ask(partition, fresh, known, kept)
+        content_key = ("SET", f"{prefix}blob:{ref}", hashlib.sha256(content).digest() + content)
+        await self._link.ask(partition, fresh, known, content_key)
 
     async def get_blob(self, ref: str) -> bytes:
         _check(ref)
@@ -94,16 +93,15 @@ _PORTION = 500
 class OrphanBlobs:
     """Removes blobs whose task does not exist."""
 
-    def __init__(self, link: RedisClient, crossing: CrossPartitionDependencies, timing: Timing) -> None:
+    def __init__(self, link: RedisClient, crossing: CrossPartitionDependencies) -> None:
         self._link = link
         self._crossing = crossing
-        self._timing = timing
 
     async def remove(self, older_than_ms: int, limit: int) -> int:
         """Check tasks whose blobs were last checked `older_than_ms` ago. Return how many tasks did not exist."""
         removed = 0
         for partition in range(self._link.partitions):
-            now = await moment_of(self._link, self._timing, partition)
+            now = await self._link.time(partition)
             while removed < limit and (seen := await self._old(partition, now - older_than_ms)):
                 removed += await self._sift(partition, seen, now)
         return removed

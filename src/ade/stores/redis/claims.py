@@ -14,7 +14,7 @@ from msgspec import structs
 from ade.errors import StoreUnavailable
 from ade.logs import Log
 from ade.stores.ports import ClaimRequest
-from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.codec import UNREADABLE, Record, read_aged, remains_of
 from ade.stores.redis.commits import RedisCommits
 from ade.stores.redis.partitions import Partitions, ReachablePartitions
@@ -35,9 +35,8 @@ _PAUSE_S = 0.005
 class LimitUsage:
     """Running tasks, rate limits, and busy concurrency keys of task names with limits, per partition."""
 
-    def __init__(self, link: RedisClient, timing: Timing, partitions: Sequence[int], not_after: int) -> None:
+    def __init__(self, link: RedisClient, partitions: Sequence[int], not_after: int) -> None:
         self._link = link
-        self._timing = timing
         self._partitions = partitions
         self._running: dict[int, Counter[str]] = {}
         self._rates: dict[int, dict[str, int]] = {}
@@ -52,7 +51,7 @@ class LimitUsage:
             await self._ask(partition, busy=self._elsewhere(self._busy.items(), partition))
 
     async def _ask(self, partition: int, busy: dict[str, int] | bool) -> None:
-        request = {**self._timing(), "busy": busy}
+        request = {"busy": busy}
         running, rates, keys = await self._link.run("limit_usage", partition, request, patience_s=_PATIENCE_S)
         self._running[partition] = Counter(_counts(running))
         self._rates[partition] = _counts(rates)
@@ -93,15 +92,15 @@ def _counts(flat: Sequence[Any]) -> dict[str, int]:
 
 
 @asynccontextmanager
-async def only_claimer(link: RedisClient, timing: Timing, holder: str) -> AsyncIterator[int | None]:
+async def only_claimer(link: RedisClient, holder: str) -> AsyncIterator[int | None]:
     """Become the only claimer of task names with limits, and yield the (steady) time until which that holds.
 
     Yields None if another claimer holds the job for too long, or if the store is unavailable.
     """
     deadline = asyncio.get_running_loop().time() + _PATIENCE_S
     while True:
-        not_after = (timing().get("steady") or link.clock.steady()) + _HELD_MS
-        held = await _take(link, timing, holder, _HELD_MS)
+        not_after = link.clock.steady() + _HELD_MS
+        held = await _take(link, holder, _HELD_MS)
         if held or asyncio.get_running_loop().time() > deadline:
             break
         await asyncio.sleep(_PAUSE_S)
@@ -109,13 +108,13 @@ async def only_claimer(link: RedisClient, timing: Timing, holder: str) -> AsyncI
         yield not_after if held else None
     finally:
         if held:
-            await _take(link, timing, holder, -1)
+            await _take(link, holder, -1)
 
 
-async def _take(link: RedisClient, timing: Timing, holder: str, ttl_ms: int) -> bool:
+async def _take(link: RedisClient, holder: str, ttl_ms: int) -> bool:
     """Acquire or release the job. Without a response it is not held; a job that is not released expires."""
     try:
-        return await claim_job(link, timing, _DUTY, holder, ttl_ms, patience_s=_PATIENCE_S)
+        return await claim_job(link, _DUTY, holder, ttl_ms, patience_s=_PATIENCE_S)
     except StoreUnavailable:
         return False
 
@@ -129,10 +128,9 @@ Head = tuple[int, int, int, str]  # priority, seq, partition, and the name if it
 class RedisClaims:
     """Claim tasks from one partition or across several."""
 
-    def __init__(self, link: RedisClient, places: Partitions, timing: Timing, committing: RedisCommits) -> None:
+    def __init__(self, link: RedisClient, places: Partitions, committing: RedisCommits) -> None:
         self._link = link
         self._places = places
-        self._timing = timing
         self._committing = committing
         self._reach = ReachablePartitions(link)
         self._limits_unknown_until = 0.0
@@ -199,7 +197,7 @@ class RedisClaims:
         free = structs.replace(request, names=request.names - {name for *_, name in first.ranked if name})
         if time.monotonic() < self._limits_unknown_until:
             return await self._claim_shares(partitions, free)
-        async with only_claimer(self._link, self._timing, request.run_ids[0]) as not_after:
+        async with only_claimer(self._link, request.run_ids[0]) as not_after:
             usage = None if not_after is None else await self._usage(not_after)
             if usage is not None:
                 return await self._claim_in_order(partitions, request, usage)
@@ -207,7 +205,7 @@ class RedisClaims:
 
     async def _usage(self, not_after: int) -> LimitUsage | None:
         """The usage of limits, or None if a partition is unreachable: its running tasks count but are unknown."""
-        usage = LimitUsage(self._link, self._timing, list(self._places.all), not_after)
+        usage = LimitUsage(self._link, list(self._places.all), not_after)
         try:
             await usage.read()
         except StoreUnavailable as error:
@@ -246,7 +244,6 @@ class RedisClaims:
     async def _peek(self, partitions: Sequence[int], request: ClaimRequest, limit: int) -> "PartitionHeads":
         """The first claimable tasks of each partition."""
         question = {
-            **self._timing(),
             "id": request.run_ids[0],
             "names": sorted(request.names),
             "queues": request.queues,
@@ -278,7 +275,6 @@ class RedisClaims:
 
     def _packed(self, request_id: str, request: ClaimRequest) -> dict[str, Any]:
         packed = {
-            **self._timing(),
             "id": request_id,
             "worker": request.worker_id,
             "run_ids": request.run_ids,

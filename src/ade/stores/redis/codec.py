@@ -72,7 +72,7 @@ STATE_FIELDS = {
     "created_at": 25,
     "parent_id": 26,
 }
-EXPIRES, AWAITED, SEQ, IDEM, DIGEST, LOGGED, LENGTH, NEEDS = 15, 18, 19, 27, 28, 29, 29, 30
+EXPIRES, SEQ, IDEM, DIGEST, LOGGED, LENGTH, NEEDS = 15, 19, 27, 28, 29, 29, 30
 OUTCOME_FIELDS = (
     "result",
     "result_expired",
@@ -172,9 +172,9 @@ def new_task(
     if remote:
         afar = {on for on, _ in remote}
         needs = [on for on in needs if on not in afar]
-    told = [packed_event(event) for event in events]
+    packed_events = [packed_event(event) for event in events]
     always_fits = task.source == SYSTEM  # tasks of the system are exempt from the queue limit
-    return [task.id, state, as_text(detail_of(task)), needs, tolerant, told, remote, age, always_fits]
+    return [task.id, state, as_text(detail_of(task)), needs, tolerant, packed_events, remote, age, always_fits]
 
 
 def packed_event(event: Event) -> Raw:
@@ -318,8 +318,8 @@ def read_events(packed: bytes, first: int, step: int) -> list[Event]:
                 tell("task.claimed", at, task_id, None, {"attempt": attempt, "run_id": run_id, "worker": worker})
         else:
             task_id, actor, payload = rest
-            told = msgspec.json.decode(payload) if isinstance(payload, str) else payload
-            tell(kind, at, task_id, actor or None, told)
+            body = msgspec.json.decode(payload) if isinstance(payload, str) else payload
+            tell(kind, at, task_id, actor or None, body)
     return found
 
 

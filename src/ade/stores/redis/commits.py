@@ -8,7 +8,7 @@ from typing import Any
 
 from ade.errors import InvalidTask, NotConfirmed, StaleLease, StaleWrite
 from ade.stores.redis.client.batcher import Batcher
-from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import is_revival, packed_change
 from ade.stores.redis.cross_partition import CrossPartitionDependencies
@@ -42,13 +42,11 @@ class RedisCommits:
         self,
         link: RedisClient,
         places: Partitions,
-        timing: Timing,
         crossing: CrossPartitionDependencies,
         wakeups: RedisWakeups | None,
     ) -> None:
         self._link = link
         self._places = places
-        self._timing = timing
         self._crossing = crossing
         self._wakeups = wakeups
         self._batchers = [self._batcher(partition) for partition in places.all]
@@ -130,7 +128,7 @@ class RedisCommits:
         return positions
 
     async def _send(self, partition: int, commits: list[_PartitionCommit]) -> list[Verdicts | Exception]:
-        request = {**self._timing(), "groups": [(commit.together, commit.packed) for commit in commits]}
+        request: dict[str, Any] = {"groups": [(commit.together, commit.packed) for commit in commits]}
         if any(change.guard.run_id is None for commit in commits for change in commit.changes):
             request["token"] = new_token()
         unconfirmed: NotConfirmed | None = None
@@ -138,9 +136,9 @@ class RedisCommits:
             answer: Any = await self._link.run("commit", partition, request, confirm=self._must_confirm(commits))
         except NotConfirmed as error:
             unconfirmed, answer = error, error.answer
-        posted, rung, groups = answer
+        posted, topics, groups = answer
         if self._wakeups is not None:
-            self._wakeups.published(*(topic.decode() for topic in rung))
+            self._wakeups.published(*(topic.decode() for topic in topics))
         revived = [
             (change.after, needs)
             for commit in commits

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ade.errors import StoreUnavailable
-from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.errors import Command
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import as_text, pairs, raw_records, task_of
@@ -32,10 +32,9 @@ _Run = Callable[[str, int, dict[str, Any]], Awaitable[Any]]
 class CrossPartitionDependencies:
     """Registers remote dependencies and delivers messages between partitions."""
 
-    def __init__(self, link: RedisClient, places: Partitions, timing: Timing) -> None:
+    def __init__(self, link: RedisClient, places: Partitions) -> None:
         self._link = link
         self._places = places
-        self._timing = timing
         self._away_until: dict[int, float] = {}
 
     async def remote_needs(self, task: Task) -> list[tuple[str, int]]:
@@ -53,17 +52,17 @@ class CrossPartitionDependencies:
     async def _make_known(self, task: Task, remote: Sequence[tuple[str, int]], again: bool, run: _Run) -> None:
         """Register until the status is stable: it can change before the task receives it."""
         here = self._places.of_queue(task.queue)
-        told = dict.fromkeys((on for on, _ in remote), b"open")
+        reported = dict.fromkeys((on for on, _ in remote), b"open")
         asked = list(remote)
         while asked:
             fates = await self._fates(task, asked, again, run)
-            asked = [(on, place) for on, place in asked if fates[on] != told[on]]
-            told |= fates
+            asked = [(on, place) for on, place in asked if fates[on] != reported[on]]
+            reported |= fates
             if asked:
                 messages = [_message(_NEWS[fates[on]], on, task.id, place) for on, place in asked]
-                await run("receive_messages", here, {**self._timing(), "messages": messages})
+                await run("receive_messages", here, {"messages": messages})
             asked = [(on, place) for on, place in asked if fates[on] != b"met"]  # this status is final
-        await run("receive_messages", here, {**self._timing(), "messages": [_message("linked", "", task.id, here)]})
+        await run("receive_messages", here, {"messages": [_message("linked", "", task.id, here)]})
 
     async def _fates(self, task: Task, asked: Sequence[tuple[str, int]], again: bool, run: _Run) -> dict[str, bytes]:
         here = self._places.of_queue(task.queue)
@@ -72,7 +71,7 @@ class CrossPartitionDependencies:
         for partition in sorted({place for _, place in asked}):
             names = [on for on, place in asked if place == partition]
             waits = [[on, task.id, here, tolerant, again] for on in names]
-            answers = await run("add_remote_waiter", partition, {**self._timing(), "waits": waits})
+            answers = await run("add_remote_waiter", partition, {"waits": waits})
             fates.update(zip(names, answers, strict=True))
         return fates
 
@@ -99,9 +98,7 @@ class CrossPartitionDependencies:
                 if target in away:  # a partition must receive its messages in order
                     continue
                 try:
-                    await self._run(
-                        "receive_messages", target, {**self._timing(), "messages": [each for _, each in news]}
-                    )
+                    await self._run("receive_messages", target, {"messages": [each for _, each in news]})
                     await self._ask(partition, ("XDEL", key, *(entry_id for entry_id, _ in news)))
                 except StoreUnavailable as error:
                     away[target] = error
@@ -129,7 +126,7 @@ class CrossPartitionDependencies:
     async def _link_again(self, partition: int) -> None:
         prefix = self._link.names[partition].prefix
         [unlinked] = await self._ask(partition, ("HGETALL", f"{prefix}queue:unlinked"))
-        now = self._timing().get("now") or self._link.clock.now()
+        now = self._link.clock.now()
         late = [task_id.decode() for task_id, since in pairs(unlinked) if now - float(since) > _SETTLED_AFTER_MS]
         for task in map(task_of, await raw_records(self._link, partition, late)):
             [needs] = await self._ask(partition, ("HGETALL", f"{prefix}task:needs:{task.id}"))

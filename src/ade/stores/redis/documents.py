@@ -9,7 +9,7 @@ from msgspec import Raw
 from ade.errors import NotConfirmed, StoreCorrupt
 from ade.events.model import Event
 from ade.stores.ports import RULES
-from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import as_text, packed_event, pairs
 from ade.stores.redis.wakeups import RedisWakeups
@@ -22,9 +22,8 @@ _decode = msgspec.msgpack.Decoder(tuple[int, int | bool, str]).decode
 class RedisDocuments:
     """Versioned documents with optional expiry, and rate limits."""
 
-    def __init__(self, link: RedisClient, timing: Timing, wakeups: RedisWakeups) -> None:
+    def __init__(self, link: RedisClient, wakeups: RedisWakeups) -> None:
         self._link = link
-        self._timing = timing
         self._wakeups = wakeups
 
     async def fetch(self, kind: str, ids: Sequence[str]) -> list[Document | None]:
@@ -68,14 +67,13 @@ class RedisDocuments:
         return int(await self._run("document_expire", {"limit": limit}))
 
     async def _run(self, script: str, request: dict[str, Any], *, confirm: bool = False) -> Any:
-        return await self._link.run(script, _PLACE, {**self._timing(), **request}, confirm=confirm)
+        return await self._link.run(script, _PLACE, request, confirm=confirm)
 
     async def _read(self, command: str, kind: str, *words: str) -> tuple[int, Any]:
         """The current time, and the response of the server for documents of a kind."""
         key = f"{self._link.names[_PLACE].prefix}documents:{kind}"
-        (seconds, micros), found = await self._link.ask(_PLACE, ("TIME",), (command, key, *words))
-        given = self._timing().get("now")
-        return (int(seconds) * 1000 + int(micros) // 1000 if given is None else given), found
+        time, found = await self._link.ask(_PLACE, ("TIME",), (command, key, *words))
+        return self._link.time_in(time), found
 
 
 def _packed(write: DocumentWrite) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Raw
 
 from ade.errors import StaleLease
-from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import as_text
 from ade.stores.redis.partitions import Partitions, partition_of_key
@@ -20,9 +20,8 @@ from ade.tasks.model import MOST_OUTPUT_LINES, OUTPUT_CUT, Effect, OutputLine, l
 class RedisEffects:
     """The ledger of side effects (`ctx.once`), distributed over the partitions by key."""
 
-    def __init__(self, link: RedisClient, timing: Timing) -> None:
+    def __init__(self, link: RedisClient) -> None:
         self._link = link
-        self._timing = timing
 
     async def begin(self, key: str, run_id: str) -> Effect:
         owner, done, answer, at = await self._apply("begin", key, run_id=run_id)
@@ -46,18 +45,18 @@ class RedisEffects:
         for partition in range(self._link.partitions):
             if pruned < limit:
                 request = {"before": before_ms, "limit": limit - pruned, "token": new_token()}
-                pruned += await self._link.run("prune_effects", partition, {**self._timing(), **request})
+                pruned += await self._link.run("prune_effects", partition, request)
         return pruned
 
     async def is_live(self, run_id: str) -> bool:
         for partition in range(self._link.partitions):
-            if await self._link.run("is_run_live", partition, {**self._timing(), "run_id": run_id}):
+            if await self._link.run("is_run_live", partition, {"run_id": run_id}):
                 return True
         return False
 
     async def _apply(self, verb: str, key: str, **more: Any) -> Any:
         digest = hashlib.sha256(key.encode()).hexdigest()
-        request = {**self._timing(), "verb": verb, "digest": digest, "key": key, **more}
+        request = {"verb": verb, "digest": digest, "key": key, **more}
         return await self._link.run("effect", partition_of_key(digest, self._link.partitions), request)
 
 

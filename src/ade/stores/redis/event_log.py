@@ -7,7 +7,7 @@ gets events of several partitions, each partition has reserved a tick: it writes
 from collections.abc import Mapping
 
 from ade.events.model import Event
-from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.codec import logged_in, pairs, read_events
 from ade.stores.redis.partitions import Partitions
 
@@ -18,10 +18,9 @@ _FIRST_PORTION = 4  # one entry holds all events of a call, often as many as the
 class RedisEvents:
     """The event log: reads, reader cursors, and trimming."""
 
-    def __init__(self, link: RedisClient, places: Partitions, timing: Timing) -> None:
+    def __init__(self, link: RedisClient, places: Partitions) -> None:
         self._link = link
         self._places = places
-        self._timing = timing
 
     async def read(self, after: int, limit: int, *, task_id: str | None = None) -> list[Event]:
         if task_id is not None:
@@ -122,7 +121,7 @@ class RedisEvents:
         return newest
 
     async def advance(self, name: str, seq: int) -> None:
-        await self._link.run("advance_cursor", 0, {**self._timing(), "name": name, "seq": seq})
+        await self._link.run("advance_cursor", 0, {"name": name, "seq": seq})
 
     async def cursors(self) -> Mapping[str, int]:
         [flat] = await self._link.ask(0, ("HGETALL", self._key(0, "cursors")))
@@ -141,11 +140,11 @@ class RedisEvents:
         portion = _FIRST_PORTION  # usually the first entries are young, so no more are read
         while trimmed < limit:
             [entries] = await self._link.ask(partition, ("XRANGE", key, start, f"{seen}-0", "COUNT", portion))
-            told = ((entry_id, self._events(entry_id, fields)) for entry_id, fields in entries)
-            old = [each for each in told if all(event.seq <= seen and event.at < before_ms for event in each[1])]
+            logged = ((entry_id, self._events(entry_id, fields)) for entry_id, fields in entries)
+            old = [each for each in logged if all(event.seq <= seen and event.at < before_ms for event in each[1])]
             doomed, count = await self._doomed(partition, old, limit - trimmed)
             if doomed:
-                await self._link.run("trim_events", partition, {**self._timing(), "entries": doomed})
+                await self._link.run("trim_events", partition, {"entries": doomed})
                 trimmed += count
             if not old or len(entries) < portion:  # the log is ordered by time, so later entries are young too
                 break

@@ -20,8 +20,8 @@ from ade.agents.conversations.inbox import (
 )
 from ade.agents.conversations.model import ItemSource, StoredItem
 from ade.errors import NotConfirmed
-from ade.stores.ports import INBOX, Clock
-from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.ports import INBOX
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import as_text, packed_event, pairs
 from ade.stores.redis.partitions import partition_of_key
@@ -36,11 +36,9 @@ _encode = msgspec.json.Encoder().encode
 class RedisInboxes:
     """Inboxes of conversations: items, batch leases, and summaries."""
 
-    def __init__(self, link: RedisClient, timing: Timing, wakeups: RedisWakeups, clock: Clock) -> None:
+    def __init__(self, link: RedisClient, wakeups: RedisWakeups) -> None:
         self._link = link
-        self._timing = timing
         self._wakeups = wakeups
-        self._clock = clock
 
     async def load(self, inbox_id: str, *, outline: bool = False) -> Inbox:
         empty, place = unused(inbox_id), self._partition(inbox_id)
@@ -62,7 +60,7 @@ class RedisInboxes:
             return
         is_new_work = any(item.source is ItemSource.USER for item in change.added)
         script, place = "inbox_admit" if is_new_work else "inbox_write", self._partition(change.after.id)
-        request = {**self._timing(), **_packed(change, self._clock.now()), "token": write_id or new_token()}
+        request = {**_packed(change, self._link.clock.now()), "token": write_id or new_token()}
         unconfirmed: NotConfirmed | None = None
         try:
             refused: Any = await self._link.run(script, place, request, confirm=self._link.is_strong)
@@ -90,9 +88,8 @@ class RedisInboxes:
         return sum(map(int, await self._ask_all("inbox_forget", {"before": before_ms, "limit": limit})))
 
     async def _ask_all(self, script: str, request: dict[str, Any]) -> list[Any]:
-        asked = {**self._timing(), **request}
         places = range(self._link.partitions)
-        return await asyncio.gather(*(self._link.run(script, place, asked) for place in places))
+        return await asyncio.gather(*(self._link.run(script, place, request) for place in places))
 
     def _partition(self, inbox_id: str) -> int:
         return partition_of_key(inbox_id, self._link.partitions)

@@ -11,7 +11,7 @@ from msgspec import Raw, structs
 
 from ade.errors import NotConfirmed
 from ade.stores.redis.client.batcher import Batcher, UnbatchedCalls
-from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.sync_client import NotAnswered, SyncClient
 from ade.stores.redis.codec import LENGTH, as_text, check_depth, detail_of, new_task, packed_event, task_of
 from ade.stores.redis.cross_partition import CrossPartitionDependencies
@@ -145,7 +145,6 @@ class RedisInserts:
         self,
         link: RedisClient,
         places: Partitions,
-        timing: Timing,
         crossing: CrossPartitionDependencies,
         wakeups: RedisWakeups | None,
         usual_depth: int | None,
@@ -155,7 +154,6 @@ class RedisInserts:
         self._link = link
         self._run = link.run if direct is None else direct.run
         self._places = places
-        self._timing = timing
         self._crossing = crossing
         self._wakeups = wakeups
         self._usual_depth = usual_depth
@@ -241,7 +239,7 @@ class RedisInserts:
     def _ages(self, tasks: Sequence[Task]) -> dict[str, int]:
         """Ticks that keep the order of the tasks in a call across partitions."""
         step = self._link.partitions
-        first = (self._link.clock.now() + _AHEAD_MS + len(tasks)) * 1000 // step * step
+        first = (self._link.server_clock.now() + _AHEAD_MS + len(tasks)) * 1000 // step * step
         return {task.id: first + number * step + self._places.of_queue(task.queue) for number, task in enumerate(tasks)}
 
     async def _remote_needs(self, tasks: Sequence[Task]) -> dict[str, list[tuple[str, int]]]:
@@ -267,7 +265,7 @@ class RedisInserts:
             return False
         if len(tasks) > 1 and len({task.id for task in tasks}) < len(tasks):
             return False
-        request = {**self._timing(), **plain_request(tasks, own)}
+        request = plain_request(tasks, own)
         stored = bool(await self._run("add_fast_path", partition, request))
         if stored and self._wakeups is not None:
             self._wakeups.added()
@@ -279,7 +277,6 @@ class RedisInserts:
         if not only_try and await self._add_plain(partition, calls):
             return [list(call.tasks) for call in calls]
         request = {
-            **self._timing(),
             "groups": [call.packed() for call in calls],
             "usual_depth": self._usual_depth or False,
             "try": only_try,
@@ -291,8 +288,8 @@ class RedisInserts:
             unconfirmed, answers = error, error.answer
         if self._wakeups is not None and not only_try:
             self._wakeups.added()
-        told = [await self._answer(partition, call.tasks, each) for call, each in zip(calls, answers, strict=True)]
-        return [unconfirmed if unconfirmed and isinstance(each, list) else each for each in told]
+        results = [await self._answer(partition, call.tasks, each) for call, each in zip(calls, answers, strict=True)]
+        return [unconfirmed if unconfirmed and isinstance(each, list) else each for each in results]
 
     async def _answer(self, partition: int, tasks: Sequence[Task], answer: list[Any]) -> list[Task] | Exception:
         if answer[0] != b"stored":
@@ -310,7 +307,7 @@ class RedisInserts:
             case [b"known", task_id, earlier]:
                 return _ExistingTask({task_id.decode(): earlier.decode()})
             case [b"full", queue, count, room, limit]:
-                asked = {**self._timing(), "queue": queue.decode()}
+                asked = {"queue": queue.decode()}
                 finished = await self._run("finished_since", partition, asked)
                 return queue_full(queue.decode(), count=count, depth=limit - room, limit=limit, finished=finished)
         raise AssertionError(f"the script add answered {answer!r}")

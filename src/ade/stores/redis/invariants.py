@@ -38,15 +38,15 @@ SIDE_NOTES = frozenset({"alert", "task.reclaimed", "task.dlq", "task.discarded",
 
 async def broken_invariants(link: RedisClient, places: Partitions) -> list[str]:
     """Return a sentence for each violation, only a few for each invariant."""
-    told: list[str] = []
+    violations: list[str] = []
     for partition in places.all:
-        survey = PartitionScan(link, partition, dict, mend=False)
+        survey = PartitionScan(link, partition, mend=False)
         await survey.everything()
         await _RecordReader(survey).read_all()
         for sentence in await edges_afar(survey, mend=False):
             survey.findings.note("dependencies_can_complete", sentence)
-        told += survey.findings.told()
-    return told
+        violations += survey.findings.all_sentences()
+    return violations
 
 
 class _RecordReader:
@@ -151,8 +151,8 @@ class _RecordReader:
             faults.append(("one_final_event", f"task {task_id} has {ends} final events in {lives} generation(s)"))
         status = _status(record)
         telling = [event for event in events if event.type not in SIDE_NOTES]
-        told = status_after(telling[-1]) if telling else None
-        if told is not None and told != status:
+        logged = status_after(telling[-1]) if telling else None
+        if logged is not None and logged != status:
             last = telling[-1].type
             faults.append(("status_matches_log", f"task {task_id} is {status}, but its last event is {last}"))
         return faults

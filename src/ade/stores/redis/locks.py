@@ -13,7 +13,7 @@ from ade.errors import AdeError, LockLost, UpgradeDeadlock
 from ade.locks.deadlocks import DeadlockVictimChoice, Resolution
 from ade.locks.model import DEFAULT_NAMESPACE, LockLimits, LockRequest, asks_too_often, has_too_many, too_many_wait
 from ade.stores.ports import LOCK
-from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.sync_client import NotAnswered
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.inserts import run_to_its_end
@@ -30,12 +30,11 @@ _news = msgspec.msgpack.Decoder(LockUpdates).decode
 class RedisLocks:
     """Lock requests and wait queues. With `run`, the calling thread runs the verbs without an event loop."""
 
-    def __init__(self, link: RedisClient, timing: Timing, wakeups: RedisWakeups, run: Run | None = None) -> None:
+    def __init__(self, link: RedisClient, wakeups: RedisWakeups, run: Run | None = None) -> None:
         self._link = link
         self._run = run or link.run
         direct = link.direct if run is None else None
-        self._direct = None if direct is None else RedisLocks(link, timing, wakeups, direct.run)
-        self._timing = timing
+        self._direct = None if direct is None else RedisLocks(link, wakeups, direct.run)
         self._wakeups = wakeups
         self._reach = ReachablePartitions(link)
 
@@ -78,9 +77,9 @@ class RedisLocks:
 
     def renew_blocking(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         """Renew through the client, which gives up within a heartbeat: the lease thread also renews other leases."""
-        request = {**self._timing(), "verb": "renew", "namespace": namespace, "ids": request_ids}
-        told, answers = self._link.run_blocking("lock", self._partition(namespace), request)
-        self._tell(told)
+        request = {"verb": "renew", "namespace": namespace, "ids": request_ids}
+        message, answers = self._link.run_blocking("lock", self._partition(namespace), request)
+        self._publish(message)
         return _requests(answers)
 
     def acquire_blocking(self, request: LockRequest, *, wait_ms: int | None, limits: LockLimits) -> LockRequest | None:
@@ -152,7 +151,7 @@ class RedisLocks:
         return found[: query.limit]
 
     def follow(self, tell: Callable[[LockUpdates | None], None]) -> Callable[[], None]:
-        return self._wakeups.follow_locks(lambda told: tell(None if told is None else _news(told)))
+        return self._wakeups.follow_locks(lambda message: tell(None if message is None else _news(message)))
 
     async def called(self, limit: int) -> list[LockRequest]:
         """List requests that were granted or aborted while no process waited for them."""
@@ -164,7 +163,7 @@ class RedisLocks:
 
     async def bury(self, limit: int) -> int:
         """Remove expired requests. Without expired requests, which is the usual case, nothing is written."""
-        request = {**self._timing(), "limit": limit}
+        request = {"limit": limit}
         answers = await self._reach.each(
             range(self._link.partitions),
             lambda place, patience_s: self._link.run("lock_expired", place, request, patience_s=patience_s),
@@ -184,11 +183,11 @@ class RedisLocks:
 
     async def _do(self, verb: str, namespace: str, **wanted: Any) -> tuple[list[Any], list[Any]]:
         """Run a verb and notify waiters. Return the reason of a rejection, if any, and the resulting requests."""
-        request = {**self._timing(), "verb": verb, "namespace": namespace, **wanted}
-        told, *answer = await self._run("lock", self._partition(namespace), request)
-        if told == b"refused":
+        request = {"verb": verb, "namespace": namespace, **wanted}
+        message, *answer = await self._run("lock", self._partition(namespace), request)
+        if message == b"refused":
             return answer, []
-        self._tell(told)
+        self._publish(message)
         return [], answer[0]
 
     def _blocking(self, verb: "Callable[[RedisLocks], Coroutine[Any, Any, Answer]]") -> Answer:
@@ -201,10 +200,10 @@ class RedisLocks:
                 pass
         return self._link.wait_for(verb(self))
 
-    def _tell(self, told: bytes | None) -> None:
+    def _publish(self, message: bytes | None) -> None:
         """Notify waiters in this process; the script has notified other processes."""
-        if told is not None:
-            self._wakeups.tell_of_locks(told)
+        if message is not None:
+            self._wakeups.publish_locally(message)
             self._wakeups.published(LOCK)
 
     def _partition(self, namespace: str) -> int:

@@ -1,4 +1,4 @@
-"""Maintenance of the Redis store: start-up checks, data-loss detection, health, cleanup, and repair."""
+"""MaintenanceStore on Redis, the care of the servers and their data: start-up checks, lost data, health, and repair."""
 
 import re
 import time
@@ -11,7 +11,7 @@ from ade.events.model import ALERT, Event
 from ade.logs import Log
 from ade.settings.sections import RedisSettings
 from ade.stores.ports import StoreHealth
-from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.errors import ServerError, passes, translated
 from ade.stores.redis.client.options import RedisAddress, TopologyKind
 from ade.stores.redis.clock import new_token
@@ -168,10 +168,9 @@ Remedy = Callable[[], Awaitable[None]]
 class DatasetGenerations:
     """Detect data loss by the epoch of each partition, a random name that is lost with the data."""
 
-    def __init__(self, link: RedisClient, places: Partitions, timing: Timing) -> None:
+    def __init__(self, link: RedisClient, places: Partitions) -> None:
         self._link = link
         self._places = places
-        self._timing = timing
         self._known: dict[int, bytes] = {}
         self._remedies: list[Remedy] = []
 
@@ -204,7 +203,7 @@ class DatasetGenerations:
         [left] = await self._link.ask(partition, ("ZCARD", f"{self._link.names[partition].prefix}task:all"))
         server = self._link.where(partition)
         facts: dict[str, object] = {"partition": partition, "server": str(server), "tasks_left": int(left)}
-        now = self._timing().get("now") or self._link.clock.now()
+        now = self._link.clock.now()
         payload = {"what": "data_lost", "epoch": known.decode(), **facts}
         alert = Event(type=ALERT, at=now, payload=payload)
         self._known[partition] = await self._current(partition, alert=alert, earlier=known)
@@ -222,7 +221,7 @@ class DatasetGenerations:
             "alert": False if alert is None else packed_event(alert),
             "earlier": earlier.decode(),
         }
-        return bytes(await self._link.run("dataset_generation", partition, {**self._timing(), **request}))
+        return bytes(await self._link.run("dataset_generation", partition, request))
 
 
 RESULTS_KEPT_MS = 7 * 86_400_000
@@ -243,11 +242,10 @@ _log = Log("ade.store")
 class RedisMaintenance:
     """Health, cleanup, invariants, and repair of a store."""
 
-    def __init__(self, link: RedisClient, places: Partitions, timing: Timing) -> None:
+    def __init__(self, link: RedisClient, places: Partitions) -> None:
         self._link = link
         self._places = places
-        self._timing = timing
-        self.epochs = DatasetGenerations(link, places, timing)
+        self.epochs = DatasetGenerations(link, places)
         self._next_full_look = time.monotonic() + _FULL_LOOK_S
 
     async def check_invariants(self) -> list[str]:
@@ -255,7 +253,7 @@ class RedisMaintenance:
 
     async def reconcile(self) -> RepairReport:
         """Rebuild indexes, streams, and counters from the task records."""
-        return await repair(self._link, self._places, self._timing)
+        return await repair(self._link, self._places)
 
     async def checkpoint(self) -> None:
         """Detect lost data, repair what can be repaired, and remove unused keys."""
@@ -289,7 +287,7 @@ class RedisMaintenance:
             "idle_ms": IDLE_MS,
             "results_ms": RESULTS_KEPT_MS,
         }
-        await self._link.run("remove_unused", partition, {**self._timing(), **request})
+        await self._link.run("remove_unused", partition, request)
 
     async def health(self, *, thorough: bool = True) -> StoreHealth:
         addresses = await self._link.primaries()

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from ade.errors import StoreUnavailable
 from ade.logs import Log
@@ -57,14 +57,6 @@ class ReachablePartitions:
 
 
 _MOST_REMEMBERED = 100_000
-
-
-class PartitionRouter(Protocol):
-    """Maps queues and tasks to partitions."""
-
-    def of_queue(self, queue: str) -> int: ...
-
-    async def of(self, task_id: str) -> int: ...
 
 
 class Partitions:

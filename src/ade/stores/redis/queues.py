@@ -10,7 +10,7 @@ import msgspec
 
 from ade.events.model import Event
 from ade.stores.ports import StatusCount
-from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import as_text, packed_event
 from ade.stores.redis.partitions import Partitions
@@ -25,15 +25,14 @@ _settings = msgspec.msgpack.Decoder(tuple[bool, int | bool]).decode
 class RedisQueues:
     """Queue settings, task counts, and facts for `explain`."""
 
-    def __init__(self, link: RedisClient, places: Partitions, timing: Timing) -> None:
+    def __init__(self, link: RedisClient, places: Partitions) -> None:
         self._link = link
         self._places = places
-        self._timing = timing
 
     async def list_queues(self) -> list[Queue]:
         found: dict[str, Queue] = {}
         for partition in self._places.all:
-            configured, counted = await self._link.run("read_counters", partition, self._timing())
+            configured, counted = await self._link.run("read_counters", partition, {})
             for lane, _ in _pairs(counted):
                 queue = lane.partition(":")[0]
                 found.setdefault(queue, Queue(name=queue))
@@ -44,18 +43,18 @@ class RedisQueues:
         return [found[name] for name in sorted(found)]
 
     async def configure(self, queue: Queue, event: Event | None = None) -> None:
-        packed = _packed((queue.paused, False if queue.max_depth is None else queue.max_depth))
+        settings = _packed((queue.paused, False if queue.max_depth is None else queue.max_depth))
         for partition in self._places.all:
             is_last = partition == self._places.all[-1]
-            told = event is not None and is_last and packed_event(event)
-            request = {"queue": queue.name, "settings": as_text(packed), "notifies": is_last}
-            request |= {"event": told, "token": new_token()}
-            await self._link.run("configure_queue", partition, {**self._timing(), **request})
+            packed = event is not None and is_last and packed_event(event)
+            request = {"queue": queue.name, "settings": as_text(settings), "notifies": is_last}
+            request |= {"event": packed, "token": new_token()}
+            await self._link.run("configure_queue", partition, request)
 
     async def tallies(self) -> list[StatusCount]:
         counts: Counter[tuple[str, str, str]] = Counter()
         for partition in self._places.all:
-            _, counted = await self._link.run("read_counters", partition, self._timing())
+            _, counted = await self._link.run("read_counters", partition, {})
             for lane, count in _pairs(counted):
                 queue, _, rest = lane.partition(":")
                 name, _, status = rest.rpartition(":")  # only a task name can contain a colon
@@ -65,7 +64,7 @@ class RedisQueues:
     async def oldest_ready(self) -> Mapping[str, int]:
         oldest: dict[str, int] = {}
         for partition in self._places.all:
-            for queue, moment in _pairs(await self._link.run("oldest_ready", partition, self._timing())):
+            for queue, moment in _pairs(await self._link.run("oldest_ready", partition, {})):
                 since = int(moment)
                 oldest[queue] = min(oldest.get(queue, since), since)
         return oldest
@@ -80,7 +79,7 @@ class RedisQueues:
     async def running_by_key(self, name: str, key: str) -> list[str]:
         running: list[tuple[int, str]] = []
         for partition in self._places.all:
-            found = await self._link.run("running_by_key", partition, {**self._timing(), "name": name, "key": key})
+            found = await self._link.run("running_by_key", partition, {"name": name, "key": key})
             running += [(int(seq), task_id.decode()) for seq, task_id in found]
         return [task_id for _, task_id in sorted(running)]
 
@@ -94,7 +93,7 @@ class RedisQueues:
     async def ahead_of(self, task_id: str) -> int:
         partition = await self._places.of(task_id)
         request = {"id": task_id, "limit": MOST_COUNTED}
-        return int(await self._link.run("count_ahead", partition, {**self._timing(), **request}))
+        return int(await self._link.run("count_ahead", partition, request))
 
 
 def _pairs(flat: Sequence[bytes]) -> list[tuple[str, bytes]]:
@@ -109,9 +108,8 @@ _read = msgspec.json.Decoder(Schedule).decode
 class RedisSchedules:
     """Cron schedules."""
 
-    def __init__(self, link: RedisClient, timing: Timing) -> None:
+    def __init__(self, link: RedisClient) -> None:
         self._link = link
-        self._timing = timing
         self._key = f"{link.names[0].prefix}schedules"
 
     async def put(self, schedule: Schedule, event: Event | None = None, *, seen: Schedule | None = None) -> bool:
@@ -128,7 +126,7 @@ class RedisSchedules:
         if due_by is None:
             [texts] = await self._link.ask(0, ("HVALS", self._key))
             return sorted(map(_read, texts), key=lambda schedule: schedule.name)
-        due = await self._link.run("due_schedules", 0, {**self._timing(), "moment": due_by})
+        due = await self._link.run("due_schedules", 0, {"moment": due_by})
         return [_read(text) for text in due]
 
     async def remove(self, name: str, event: Event | None = None) -> bool:
@@ -145,7 +143,7 @@ class RedisSchedules:
             "event": event is not None and packed_event(event),
             "token": new_token(),
         }
-        return bool(await self._link.run("put_schedule", 0, {**self._timing(), **request}))
+        return bool(await self._link.run("put_schedule", 0, request))
 
 
 def _turn_of(schedule: Schedule) -> tuple[int, bool, int]:

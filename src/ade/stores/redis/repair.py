@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ade.events.model import ALERT, FINAL_EVENTS, Event
 from ade.logs import Log
-from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.codec import packed_event, raw_records, read_events, task_of
 from ade.stores.redis.invariants import SIDE_NOTES
 from ade.stores.redis.partitions import Partitions
@@ -34,7 +34,7 @@ class RepairReport:
     def add(self, findings: ScanFindings, gone: Sequence[str]) -> None:
         for invariant, count in findings.counts.items():
             self.mended[invariant] = self.mended.get(invariant, 0) + count
-        self.sentences += findings.told()
+        self.sentences += findings.all_sentences()
         self.gone_count += len(gone)
         self.gone = [*self.gone, *gone][:MOST_NAMED]
 
@@ -47,17 +47,17 @@ async def health_check(link: RedisClient, places: Partitions) -> list[str]:
     return found
 
 
-async def repair(link: RedisClient, places: Partitions, timing: Timing) -> RepairReport:
+async def repair(link: RedisClient, places: Partitions) -> RepairReport:
     """Repair everything from the records. Safe at any time, also from several processes concurrently."""
     report = RepairReport()
     for partition in places.all:
-        survey = PartitionScan(link, partition, timing, mend=True)
+        survey = PartitionScan(link, partition, mend=True)
         await link.ask(partition, ("HDEL", f"{survey.names.prefix}meta", "lost"))  # losses recorded from now on are new
         await survey.everything()
         await _mend_edges(survey, places)
         survey.findings.gone.update(dict.fromkeys(await _unended(survey), partition))
         report.add(survey.findings, await _report_gone(survey))
-    await _define_again(link, places, timing)
+    await _define_again(link, places)
     if report.mended:
         _log.warning("store_mended", mended=report.mended, examples=report.sentences[:10])
     if report.gone:
@@ -71,12 +71,12 @@ async def repair(link: RedisClient, places: Partitions, timing: Timing) -> Repai
     return report
 
 
-async def _define_again(link: RedisClient, places: Partitions, timing: Timing) -> None:
+async def _define_again(link: RedisClient, places: Partitions) -> None:
     """Restore the limits that claims respect from the registered definitions; write only differences."""
-    definitions = await RedisWorkers(link, places, timing).definitions()
+    definitions = await RedisWorkers(link, places).definitions()
     limits = [(definition.name, limits_of(definition)) for definition in definitions]
     for partition in places.all if limits else ():
-        await link.run("define_names", partition, {**timing(), "limits": limits})
+        await link.run("define_names", partition, {"limits": limits})
 
 
 async def _mend_edges(survey: PartitionScan, places: Partitions) -> None:
@@ -120,7 +120,7 @@ async def _missing(survey: PartitionScan, ids: Sequence[str]) -> list[str]:
 
 async def _report_gone(survey: PartitionScan) -> list[str]:
     """Log an alert for each lost task, once. Return the tasks not reported before."""
-    now = survey.timing().get("now") or survey.link.clock.now()
+    now = survey.link.clock.now()
     ids = await _missing(survey, list(survey.findings.gone))
     fresh: list[str] = []
     for first in range(0, len(ids), _PORTION):
@@ -128,6 +128,6 @@ async def _report_gone(survey: PartitionScan) -> list[str]:
             (task_id, packed_event(Event(type=ALERT, at=now, task_id=task_id, payload={"what": "record_lost"})))
             for task_id in ids[first : first + _PORTION]
         ]
-        told = await survey.link.run("log_lost_tasks", survey.partition, {**survey.timing(), "tasks": tasks})
-        fresh += [task_id.decode() for task_id in told]
+        reported = await survey.link.run("log_lost_tasks", survey.partition, {"tasks": tasks})
+        fresh += [task_id.decode() for task_id in reported]
     return fresh

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ade.errors import StoreCorrupt, StoreError
-from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.errors import ServerError
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import pairs
@@ -105,7 +105,7 @@ class ScanFindings:
         if len(self.sentences[invariant]) < _SENTENCES and sentence not in self.sentences[invariant]:
             self.sentences[invariant].append(sentence)
 
-    def told(self) -> list[str]:
+    def all_sentences(self) -> list[str]:
         """All examples, each with its invariant."""
         return [f"{name}: {sentence}" for name in sorted(self.sentences) for sentence in self.sentences[name]]
 
@@ -113,10 +113,9 @@ class ScanFindings:
 class PartitionScan:
     """One scan of a partition. With `mend`, faults are repaired from the records."""
 
-    def __init__(self, link: RedisClient, partition: int, timing: Timing, *, mend: bool) -> None:
+    def __init__(self, link: RedisClient, partition: int, *, mend: bool) -> None:
         self.link = link
         self.partition = partition
-        self.timing = timing
         self.mend = mend
         self.names = link.names[partition]
         self.findings = ScanFindings()
@@ -281,7 +280,7 @@ class PartitionScan:
 
     async def _call(self, request: dict[str, Any]) -> tuple[list[Any], list[str]]:
         faults, gone, unresolved = await self.link.run(
-            "repair", self.partition, {**self.timing(), **_texts(request), "repair": self.mend}
+            "repair", self.partition, {**_texts(request), "repair": self.mend}
         )
         for invariant, sentence in faults:
             self.findings.note(invariant.decode(), sentence.decode(errors="replace"))
@@ -289,14 +288,14 @@ class PartitionScan:
         return faults, [task_id.decode() for task_id in unresolved]
 
     async def _look_at_levels(self) -> None:
-        request = {**self.timing(), "streams": sorted(self._levels), "repair": self.mend}
+        request = {"streams": sorted(self._levels), "repair": self.mend}
         for sentence in await self.link.run("check_waiting_counts", self.partition, request):
             self.findings.note("levels_match_streams", sentence.decode(errors="replace"))
 
     async def _look_at_sides(self) -> None:
         for first in range(0, max(len(self._effects), 1), _MEMBERS):
             request = {"effects": self._effects[first : first + _MEMBERS], "repair": self.mend}
-            for sentence in await self.link.run("check_due_indexes", self.partition, {**self.timing(), **request}):
+            for sentence in await self.link.run("check_due_indexes", self.partition, request):
                 self.findings.note("what_is_due_is_listed", sentence.decode(errors="replace"))
 
     async def recount(self) -> None:
@@ -305,7 +304,7 @@ class PartitionScan:
             token, after = new_token(), 0
             while True:
                 request = {"token": token, "after": after, "limit": _RECOUNTED, "repair": self.mend}
-                word, *answer = await self.link.run("rebuild_counters", self.partition, {**self.timing(), **request})
+                word, *answer = await self.link.run("rebuild_counters", self.partition, request)
                 if word != b"going":
                     break
                 after = int(answer[0])
@@ -342,16 +341,16 @@ async def edges_afar(survey: PartitionScan, *, mend: bool) -> list[str]:
     Messages travel through an outbox and are applied before they leave it. So a dependency is wrong only if one side
     lacks it, the outbox is empty, and the other side still has it after that.
     """
-    told: list[str] = []
+    sentences: list[str] = []
     for stand in survey.afar:
         [words] = await survey.link.ask(survey.partition, ("HGETALL", stand.key))
         for other, word in pairs(words):
             _, at, place = word.decode().partition("@")
             if at and await _is_one_sided(survey, stand, other, int(place)):
-                told.append(f"{stand.key} names {other.decode()} of partition {place}, which does not know")
+                sentences.append(f"{stand.key} names {other.decode()} of partition {place}, which does not know")
                 if mend:
                     await _mend(survey, stand, other)
-    return told
+    return sentences
 
 
 async def _is_one_sided(survey: PartitionScan, stand: KeyReferences, other: bytes, place: int) -> bool:

@@ -5,7 +5,7 @@ from ade.stores import later
 from ade.stores.ports import Clock, Stores
 from ade.stores.redis.agents import RedisAgents
 from ade.stores.redis.blobs import RedisBlobs
-from ade.stores.redis.client.client import RedisClient, timing_of
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.documents import RedisDocuments
 from ade.stores.redis.effects import RedisEffects, RedisOutputs
 from ade.stores.redis.event_log import RedisEvents
@@ -24,10 +24,10 @@ async def open_redis(
     url: str, settings: RedisSettings, clock: Clock | None = None, *, limits: LimitSettings | None = None
 ) -> Stores:
     """Open the stores of a URL. Raises before anything is written if the servers are unsuitable."""
-    link = RedisClient.to(url, settings)
+    link = RedisClient.to(url, settings, clock)
     try:
         await check_servers(link)
-        stores, maintenance = _assemble(link, clock, limits.queue_depth if limits else 0)
+        stores, maintenance = _assemble(link, limits.queue_depth if limits else 0)
         await maintenance.epochs.begin()
         return stores
     except BaseException:
@@ -35,38 +35,38 @@ async def open_redis(
         raise
 
 
-def _assemble(link: RedisClient, clock: Clock | None, queue_depth: int) -> tuple[Stores, RedisMaintenance]:
-    timing, places, wakeups = timing_of(clock), Partitions(link), RedisWakeups(link)
-    blobs = RedisBlobs(link, timing)
+def _assemble(link: RedisClient, queue_depth: int) -> tuple[Stores, RedisMaintenance]:
+    places, wakeups = Partitions(link), RedisWakeups(link)
+    blobs = RedisBlobs(link)
 
     def inboxes() -> InboxStore:
-        from ade.stores.redis.inboxes import RedisInboxes
+        from ade.stores.redis.inboxes import RedisInboxes  # 2 ms, not needed without agents
 
-        return RedisInboxes(link, timing, wakeups, clock or link.clock)
+        return RedisInboxes(link, wakeups)
 
     async def close() -> None:
         wakeups.close()
         await link.close()
 
-    maintenance = RedisMaintenance(link, places, timing)
-    tasks = RedisTasks(link, places, timing, wakeups, queue_depth or None)
+    maintenance = RedisMaintenance(link, places)
+    tasks = RedisTasks(link, places, wakeups, queue_depth or None)
     stores = Stores(
         tasks=tasks,
-        sweeps=RedisSweeps(link, places, timing, blobs),
-        workers=RedisWorkers(link, places, timing),
-        queues=RedisQueues(link, places, timing),
-        events=RedisEvents(link, places, timing),
-        effects=RedisEffects(link, timing),
+        sweeps=RedisSweeps(link, places, blobs),
+        workers=RedisWorkers(link, places),
+        queues=RedisQueues(link, places),
+        events=RedisEvents(link, places),
+        effects=RedisEffects(link),
         outputs=RedisOutputs(link, places),
-        schedules=RedisSchedules(link, timing),
+        schedules=RedisSchedules(link),
         blobs=blobs,
-        locks=RedisLocks(link, timing, wakeups),
-        agents=RedisAgents(link, timing, wakeups),
-        documents=RedisDocuments(link, timing, wakeups),
+        locks=RedisLocks(link, wakeups),
+        agents=RedisAgents(link, wakeups),
+        documents=RedisDocuments(link, wakeups),
         inboxes=later(inboxes),
         maintenance=maintenance,
         wakeups=wakeups,
-        clock=clock or link.clock,
+        clock=link.clock,
         blocking=tasks.blocking,
         closer=close,
     )

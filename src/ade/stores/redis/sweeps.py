@@ -1,4 +1,4 @@
-"""Sweep store on Redis: maintenance jobs, due tasks, pruning, and expiry of results."""
+"""SweepStore on Redis: what the periodic sweep of tasks reads and deletes. Jobs have leases: one process does each."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -9,7 +9,7 @@ import msgspec
 from ade.errors import StoreUnavailable
 from ade.stores.ports import DueTasks
 from ade.stores.redis.blobs import OrphanBlobs, RedisBlobs
-from ade.stores.redis.client.client import RedisClient, Timing, moment_of
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import EXPIRES, Record, as_text, pairs, raw_records, task_of
 from ade.stores.redis.cross_partition import CrossPartitionDependencies
@@ -22,12 +22,10 @@ from ade.tasks.model import Task
 _kept = msgspec.msgpack.Decoder(list[Any]).decode  # holder, expiry, duration
 
 
-async def claim_job(
-    link: RedisClient, timing: Timing, duty: str, holder: str, ttl_ms: int, *, patience_s: float | None = None
-) -> bool:
+async def claim_job(link: RedisClient, duty: str, holder: str, ttl_ms: int, *, patience_s: float | None = None) -> bool:
     """Acquire or renew a maintenance job for the next `ttl_ms`; return whether `holder` has it."""
     request = {"job": duty, "holder": holder, "ttl_ms": ttl_ms}
-    return bool(await link.run("claim_job", 0, {**timing(), **request}, patience_s=patience_s))
+    return bool(await link.run("claim_job", 0, request, patience_s=patience_s))
 
 
 async def claimed_jobs(link: RedisClient) -> dict[str, int]:
@@ -40,23 +38,22 @@ _PORTION = 500
 
 
 class RedisSweeps:
-    """The queries and deletions of the sweep."""
+    """SweepStore: due tasks, leases on jobs, expired results, and the deletion of old tasks and orphaned blobs."""
 
-    def __init__(self, link: RedisClient, places: Partitions, timing: Timing, blobs: RedisBlobs) -> None:
+    def __init__(self, link: RedisClient, places: Partitions, blobs: RedisBlobs) -> None:
         self._link = link
         self._places = places
-        self._timing = timing
         self._blobs = blobs
-        self._crossing = CrossPartitionDependencies(link, places, timing)
+        self._crossing = CrossPartitionDependencies(link, places)
         self._reach = ReachablePartitions(link)
-        self._orphans = OrphanBlobs(link, self._crossing, timing)
+        self._orphans = OrphanBlobs(link, self._crossing)
 
     async def due(self, limit: int) -> DueTasks:
         with suppress(StoreUnavailable):  # a partition is unreachable; its messages are delivered later
             await self._crossing.sweep()
 
         async def ask(partition: int, patience_s: float | None) -> list[Any]:
-            request = {**self._timing(), "limit": limit}
+            request = {"limit": limit}
             found: list[Any] = await self._link.run("due_tasks", partition, request, patience_s=patience_s)
             return found
 
@@ -87,7 +84,7 @@ class RedisSweeps:
         return min(moments, default=None)
 
     async def take_duty(self, duty: str, holder: str, ttl_ms: int) -> bool:
-        return await claim_job(self._link, self._timing, duty, holder, ttl_ms)
+        return await claim_job(self._link, duty, holder, ttl_ms)
 
     async def jobs(self) -> Mapping[str, int]:
         return await claimed_jobs(self._link)
@@ -123,9 +120,7 @@ class RedisSweeps:
             ids = [task_id for task_id in task_ids if places.get(task_id) == partition]
             for first in range(0, len(ids), _PORTION):
                 portion = ids[first : first + _PORTION]
-                went = await self._link.run(
-                    "prune_tasks", partition, {**self._timing(), "ids": portion, "token": new_token()}
-                )
+                went = await self._link.run("prune_tasks", partition, {"ids": portion, "token": new_token()})
                 gone += [task_id.decode() for task_id in went]
         await self._blobs.remove_blobs(gone)
         return len(gone)
@@ -139,7 +134,7 @@ class RedisSweeps:
     async def _expire_in(self, partition: int, limit: int) -> int:
         if limit <= 0:
             return 0
-        now = await moment_of(self._link, self._timing, partition)
+        now = await self._link.time(partition)
         key = f"{self._link.names[partition].prefix}task:results"
         command = ("ZRANGE", key, "-inf", now, "BYSCORE", "LIMIT", 0, limit)
         [members] = await self._link.ask(partition, command)
@@ -148,9 +143,7 @@ class RedisSweeps:
         results = [(task_id, expires, as_text(outcome)) for task_id, expires, outcome, _ in prepared]
         if not results:
             return 0
-        gone = await self._link.run(
-            "expire_results", partition, {**self._timing(), "results": results, "token": new_token()}
-        )
+        gone = await self._link.run("expire_results", partition, {"results": results, "token": new_token()})
         went = {task_id.decode() for task_id in gone}
         await self._blobs.remove_refs([ref for task_id, _, _, ref in prepared if ref is not None and task_id in went])
         return len(went)

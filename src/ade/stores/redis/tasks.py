@@ -8,7 +8,7 @@ from msgspec import Raw
 from ade.errors import StaleLease
 from ade.stores.ports import TaskPage, TaskQuery
 from ade.stores.redis.claims import RedisClaims
-from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.codec import aged_of, as_text, pairs, raw_records, read_records
 from ade.stores.redis.commits import RedisCommits
 from ade.stores.redis.cross_partition import CrossPartitionDependencies
@@ -141,21 +141,19 @@ class RedisTasks:
         self,
         link: RedisClient,
         places: Partitions,
-        timing: Timing,
         wakeups: RedisWakeups | None = None,
         usual_depth: int | None = None,
     ) -> None:
         self._link = link
         self._places = places
-        self._timing = timing
-        crossing = CrossPartitionDependencies(link, places, timing)
-        self._committing = RedisCommits(link, places, timing, crossing, wakeups)
-        self.add = RedisInserts(link, places, timing, crossing, wakeups, usual_depth).add
+        crossing = CrossPartitionDependencies(link, places)
+        self._committing = RedisCommits(link, places, crossing, wakeups)
+        self.add = RedisInserts(link, places, crossing, wakeups, usual_depth).add
         self.blocking: RedisBlockingInserts | None = None
         if link.direct is not None:
-            alone = RedisInserts(link, places, timing, crossing, wakeups, usual_depth, link.direct)
+            alone = RedisInserts(link, places, crossing, wakeups, usual_depth, link.direct)
             self.blocking = RedisBlockingInserts(link, alone)
-        self.claim = RedisClaims(link, places, timing, self._committing).claim
+        self.claim = RedisClaims(link, places, self._committing).claim
         self.commit_each = self._committing.commit_each
         self.find = RedisTaskQueries(link, places).find
 
@@ -167,7 +165,7 @@ class RedisTasks:
         return [found.get(task_id) for task_id in task_ids]
 
     async def report_progress(self, task_id: str, run_id: str, progress: Raw) -> None:
-        request = {**self._timing(), "id": task_id, "run_id": run_id, "progress": as_text(bytes(progress))}
+        request = {"id": task_id, "run_id": run_id, "progress": as_text(bytes(progress))}
         guess = self._places.guess(task_id)  # the worker has claimed the task, so its partition is cached
         partition = await self._places.of(task_id) if guess is None else guess
         if not await self._link.run("report_progress", partition, request):

@@ -17,9 +17,9 @@ from ade.stores.redis.client.options import RedisAddress
 from ade.stores.wakeups import TOPICS, LocalWakeups, running_loop
 
 PING_EVERY_S = 0.5  # changed rules take effect within 1 s, even if the subscription died unnoticed
-DEAF_AFTER_S = 6.0  # without a message or a response to PING
+SILENT_AFTER_S = 6.0  # without a message or a response to PING
 _SEND_S = 2.0
-_SAME_NEWS_S = 0.05  # a `ring` this soon after a write that published the same topic is not published again
+_SAME_NEWS_S = 0.05  # a notification this soon after a write that published the same topic is not published again
 _PUBLISH_PATIENCE_S = 2.0
 _OF_LOCKS = b"lock "  # followed by the changed lock requests (MessagePack)
 _PAUSES_S = 0.05, 2.0  # before resubscribing: the first and the longest pause
@@ -39,7 +39,7 @@ class RedisWakeups(LocalWakeups):
         self._link = link
         self._channel = f"{link.settings.prefix}hints"
         self._rules_channel = f"{link.settings.prefix}hints:rules"  # changed rules; every process subscribes to it
-        self._hears_all = False
+        self._subscribes_to_all = False
         self._widen: Callable[[], object] | None = None  # set while subscribed only to RULES
         self._words = {topic.encode(): topic for topic in TOPICS}
         self._unsent: set[str] = set()
@@ -48,7 +48,7 @@ class RedisWakeups(LocalWakeups):
         self._readers: tuple[_LockSubscriber, ...] = ()
         self._listening: Future[None] | None = None
         self._attending = 0
-        self._heard_at = 0.0
+        self._received_at = 0.0
         self._current: tuple[RedisAddress | None, float] = (
             None,
             float("-inf"),
@@ -56,17 +56,17 @@ class RedisWakeups(LocalWakeups):
         self._closed = False
 
     def added(self) -> None:
-        """Wake local waiters for new tasks, which a script has published. A later `ring` is published separately."""
+        """Wake local waiters for new tasks, which a script has published. A later `notify` is published separately."""
         self._wake(WORK)
 
     def published(self, *topics: str) -> None:
-        """Wake local waiters for topics that a script has published; the `ring` that follows is not published."""
+        """Wake local waiters for topics that a script has published; the `notify` that follows is not published."""
         now = time.monotonic()
         for topic in topics:
             self._published_at[topic] = now
             self._wake(topic)
 
-    def ring(self, topic: str) -> None:
+    def notify(self, topic: str) -> None:
         self._wake(topic)
         if time.monotonic() - self._published_at.pop(topic, 0.0) < _SAME_NEWS_S:
             return
@@ -96,10 +96,10 @@ class RedisWakeups(LocalWakeups):
         self._listen(topic)
         return super().follow(topic, callback)
 
-    def follow_locks(self, tell: Callable[[bytes | None], None]) -> Callable[[], None]:
+    def follow_locks(self, callback: Callable[[bytes | None], None]) -> Callable[[], None]:
         """Call back on the running loop with lock notifications; with None when some might have been missed."""
         self._link.check_process()
-        reader = _LockSubscriber(tell)
+        reader = _LockSubscriber(callback)
         with self._lock:
             self._readers += (reader,)
             hosts = not self._attending
@@ -113,17 +113,17 @@ class RedisWakeups(LocalWakeups):
 
         return unfollow
 
-    def tell_of_locks(self, told: bytes | None) -> None:
+    def publish_locally(self, message: bytes | None) -> None:
         """Notify the lock subscribers of this process; the server notifies other processes."""
         here = running_loop() if self._readers else None
         for reader in self._readers:
-            reader.tell(told, here)
+            reader.call(message, here)
 
     async def listen(self) -> None:
         """Run the subscription on the running loop until cancelled."""
         with self._lock:
             self._attending += 1
-            self._hears_all = True
+            self._subscribes_to_all = True
             listening, self._listening = self._listening, None
         if listening is not None:
             listening.cancel()
@@ -162,8 +162,8 @@ class RedisWakeups(LocalWakeups):
     def _listen(self, topic: str) -> None:
         with self._lock:
             widen = None
-            if topic != RULES and not self._hears_all:
-                self._hears_all, widen = True, self._widen
+            if topic != RULES and not self._subscribes_to_all:
+                self._subscribes_to_all, widen = True, self._widen
             if self._listening is None and not self._attending and not self._closed:
                 self._listening = self._link.aside.submit(self._listen_for_ever())
         if widen is not None:
@@ -189,7 +189,7 @@ class RedisWakeups(LocalWakeups):
         line = await self._link.connect()
         try:
             with self._lock:
-                hears_all = self._hears_all
+                hears_all = self._subscribes_to_all
                 loop = asyncio.get_running_loop()
                 self._widen = None if hears_all else partial(loop.call_soon_threadsafe, self._subscribe_to_all, line)
             channels = (self._rules_channel, self._channel) if hears_all else (self._rules_channel,)
@@ -211,21 +211,21 @@ class RedisWakeups(LocalWakeups):
     def _wake_all(self) -> None:
         for topic in TOPICS:
             self._wake(topic)
-        self.tell_of_locks(None)
+        self.publish_locally(None)
 
     async def _hear(self, line: RedisConnection) -> None:
         """Receive messages until PING shows that the connection is dead; an open socket proves nothing."""
         server = self._link.where(0)
-        self._heard_at = time.monotonic()
+        self._received_at = time.monotonic()
         line.push_to(partial(self._take, server))
         while self._link.where(0) == server:
             line.send([("PING", time.monotonic())])
             await line.listen(PING_EVERY_S)  # returns early only if the connection ends
-            if time.monotonic() - self._heard_at > DEAF_AFTER_S:
-                raise TimeoutError("nothing was heard for too long")
+            if time.monotonic() - self._received_at > SILENT_AFTER_S:
+                raise TimeoutError("the server has not answered for too long")
 
     def _take(self, server: RedisAddress | None, message: object) -> None:
-        self._heard_at = time.monotonic()
+        self._received_at = time.monotonic()
         if not isinstance(message, list):
             return
         if message[0] == b"pong":
@@ -237,22 +237,22 @@ class RedisWakeups(LocalWakeups):
             if topic is not None:
                 self._wake(topic)
             elif message[2].startswith(_OF_LOCKS):
-                self.tell_of_locks(message[2][len(_OF_LOCKS) :])
+                self.publish_locally(message[2][len(_OF_LOCKS) :])
                 self._wake(LOCK)
 
 
 class _LockSubscriber:
     """A callback for lock notifications, called on its own event loop."""
 
-    __slots__ = ("_loop", "_tell")
+    __slots__ = ("_callback", "_loop")
 
-    def __init__(self, tell: Callable[[bytes | None], None]) -> None:
+    def __init__(self, callback: Callable[[bytes | None], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._tell = tell
+        self._callback = callback
 
-    def tell(self, told: bytes | None, here: asyncio.AbstractEventLoop | None) -> None:
+    def call(self, message: bytes | None, here: asyncio.AbstractEventLoop | None) -> None:
         if self._loop is here:
-            self._tell(told)
+            self._callback(message)
             return
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._tell, told)
+            self._loop.call_soon_threadsafe(self._callback, message)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from ade.stores.ports import Renewal
-from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import as_text
 from ade.stores.redis.partitions import Partitions
@@ -30,17 +30,16 @@ Run = tuple[str, str]  # run id, task id
 class RedisWorkers:
     """Registered workers, their task definitions, and their leases."""
 
-    def __init__(self, link: RedisClient, places: Partitions, timing: Timing) -> None:
+    def __init__(self, link: RedisClient, places: Partitions) -> None:
         self._link = link
         self._places = places
-        self._timing = timing
         self._registered: dict[str, Sequence[Definition]] = {}  # by worker id
         self._decoded: dict[bytes, Definition] = {}  # by JSON text, because most are unchanged at the next read
 
     async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
         limits = [(definition.name, limits_of(definition)) for definition in definitions]
         for partition in self._places.all if limits else ():
-            await self._link.run("define_names", partition, {**self._timing(), "limits": limits})
+            await self._link.run("define_names", partition, {"limits": limits})
         await self._link.run("register_worker", 0, self._heartbeat(worker, ttl_ms, _told(definitions)))
         self._registered[worker.id] = definitions
 
@@ -57,17 +56,17 @@ class RedisWorkers:
                 if partition not in tried:
                     elsewhere[partition].append((run_id, runs[run_id]))
         found |= self._renew_in(elsewhere, worker.id, lease_ms)
-        told = self._registered.get(worker.id, ())
-        request = self._heartbeat(worker, lease_ms, []) | {"names": [definition.name for definition in told]}
+        definitions = self._registered.get(worker.id, ())
+        request = self._heartbeat(worker, lease_ms, []) | {"names": [definition.name for definition in definitions]}
         if not self._link.run_blocking("register_worker", 0, request):
-            self._register_again(worker, told, lease_ms)
+            self._register_again(worker, definitions, lease_ms)
         return Renewal(gone={run_id: found.get(run_id) for run_id in runs if found.get(run_id) != "held"})
 
     def _register_again(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
         """Register again after the servers lost the registration, so that new tasks get their limits."""
         limits = [(definition.name, limits_of(definition)) for definition in definitions]
         for partition in self._places.all:
-            self._link.run_blocking("define_names", partition, {**self._timing(), "limits": limits})
+            self._link.run_blocking("define_names", partition, {"limits": limits})
         self._link.run_blocking("register_worker", 0, self._heartbeat(worker, ttl_ms, _told(definitions)))
 
     def _likely(self, task_id: str) -> Sequence[int]:
@@ -79,8 +78,7 @@ class RedisWorkers:
         """Renew runs by partition. Return run ID -> "held" or the task status, for tasks that exist there."""
         found: dict[str, Any] = {}
         requests = {
-            partition: {**self._timing(), "worker": worker_id, "runs": runs, "lease_ms": lease_ms}
-            for partition, runs in asked.items()
+            partition: {"worker": worker_id, "runs": runs, "lease_ms": lease_ms} for partition, runs in asked.items()
         }
         for partition, answers in self._link.run_blocking_each("renew", requests).items():
             for (run_id, _), answer in zip(asked[partition], answers, strict=True):
@@ -91,7 +89,7 @@ class RedisWorkers:
     def _heartbeat(self, worker: Worker, ttl_ms: int, definitions: list[str | Raw]) -> dict[str, Any]:
         """The request for lua/register_worker.lua, which adds the time at which the heartbeat expires."""
         text = as_text(_json(structs.replace(worker, heartbeat_until=0)))
-        return {**self._timing(), "worker": worker.id, "text": text, "ttl_ms": ttl_ms, "definitions": definitions}
+        return {"worker": worker.id, "text": text, "ttl_ms": ttl_ms, "definitions": definitions}
 
     async def deregister(self, worker_id: str) -> None:
         self._registered.pop(worker_id, None)
@@ -103,10 +101,10 @@ class RedisWorkers:
         return sorted(map(_worker, texts), key=lambda worker: worker.id)
 
     async def forget_silent(self) -> list[str]:
-        request = {**self._timing(), "lost_ms": FORGET_AFTER_MS}
+        request = {"lost_ms": FORGET_AFTER_MS}
         silent = {worker_id.decode() for worker_id in await self._link.run("lost_workers", 0, request)}
         for partition in self._places.all if silent else ():
-            busy = await self._link.run("busy_workers", partition, {**self._timing(), "workers": sorted(silent)})
+            busy = await self._link.run("busy_workers", partition, {"workers": sorted(silent)})
             silent -= {worker_id.decode() for worker_id in busy}
         if not silent:
             return []
@@ -122,13 +120,13 @@ class RedisWorkers:
 
     async def _retire(self, worker_ids: list[str], *, silent_ms: int | bool) -> list[str]:
         request = {"workers": worker_ids, "lost_ms": silent_ms, "token": new_token()}
-        gone = await self._link.run("remove_workers", 0, {**self._timing(), **request})
+        gone = await self._link.run("remove_workers", 0, request)
         return [worker_id.decode() for worker_id in gone]
 
     async def _dismiss(self, worker_ids: list[str]) -> None:
         """Remove workers without pending entries from the consumer groups of the task streams."""
         for partition in self._places.all if worker_ids else ():
-            await self._link.run("remove_consumers", partition, {**self._timing(), "workers": worker_ids})
+            await self._link.run("remove_consumers", partition, {"workers": worker_ids})
 
 
 def _told(definitions: Sequence[Definition]) -> list[str | Raw]:

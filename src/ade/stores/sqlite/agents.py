@@ -37,10 +37,10 @@ class SqliteAgents:
         def change(connection: apsw.Connection) -> Agent:
             steady = self._clock.steady()
             known = _get(connection, agent.id)
-            told = agent if known is None else described(known, agent, keep)
-            after = structs.replace(told, seen_until=max(told.seen_until, steady))
+            described_agent = agent if known is None else described(known, agent, keep)
+            after = structs.replace(described_agent, seen_until=max(described_agent.seen_until, steady))
             _put(connection, after)
-            if told != known:
+            if described_agent != known:
                 enter(connection, event)
             return after
 
@@ -121,7 +121,7 @@ class SqliteAgents:
 
         answer, is_news = await self._writer.call(write)
         if is_news:
-            self._wakeups.ring(AGENT)
+            self._wakeups.notify(AGENT)
         return answer  # type: ignore[no-any-return]  # the return value of `change`
 
 

@@ -63,7 +63,7 @@ class SqliteDocuments:
             await self._writer.call(change, afterwards=self._notify if notifies else None)
 
     def _notify(self) -> None:
-        self._wakeups.ring(RULES)
+        self._wakeups.notify(RULES)
 
     async def take_rate(self, key: str, count: int, period_ms: int, *, times: int = 1) -> int:
         taken: RateState | None = None  # by an earlier attempt whose outcome was unknown

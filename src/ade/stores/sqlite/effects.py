@@ -92,10 +92,10 @@ def _fitting(lines: list[OutputLine], known: int) -> list[OutputLine]:
     """Return the lines within the limit, plus one truncation mark when the limit is reached."""
     if known > MOST_OUTPUT_LINES:  # the mark is already stored
         return []
-    kept = lines[: MOST_OUTPUT_LINES - known]
-    if len(kept) < len(lines):
-        kept.append(structs.replace(lines[len(kept)], stream="mark", text=OUTPUT_CUT))
-    return kept
+    stored = lines[: MOST_OUTPUT_LINES - known]
+    if len(stored) < len(lines):
+        stored.append(structs.replace(lines[len(stored)], stream="mark", text=OUTPUT_CUT))
+    return stored
 
 
 def _row(line: OutputLine) -> tuple[object, ...]:

@@ -69,7 +69,7 @@ class SqliteInboxes:
             self._guard.before_admission()  # items about running work are accepted even if the disk is nearly full
         token = write_id or os.urandom(8).hex()
         await self._writer.call(lambda connection: _write(connection, change, token, self._clock.now()))
-        self._wakeups.ring(INBOX)
+        self._wakeups.notify(INBOX)
 
     async def ready(self, consumers: frozenset[str], limit: int) -> list[str]:
         steady = self._clock.steady()

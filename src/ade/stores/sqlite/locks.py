@@ -133,13 +133,13 @@ class SqliteLocks:
         """Apply an operation and write its changes; send a LOCK wake-up if waiters are affected."""
         answer, is_news = await self._writer.call(self._carrying_out(namespace, verb))
         if is_news:
-            self._wakeups.ring(LOCK)
+            self._wakeups.notify(LOCK)
         return answer  # type: ignore[no-any-return]  # the return value of `verb`
 
     def _do_blocking(self, namespace: str, verb: Callable[[apsw.Connection, LockTable], Answer]) -> Answer:
         answer, is_news = self._writer.call_blocking(self._carrying_out(namespace, verb))
         if is_news:
-            self._wakeups.ring(LOCK)
+            self._wakeups.notify(LOCK)
         return answer  # type: ignore[no-any-return]  # the return value of `verb`
 
     def _carrying_out(

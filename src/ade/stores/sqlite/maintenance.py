@@ -1,4 +1,4 @@
-"""MaintenanceStore on SQLite: health, WAL checkpoints, backups, and invariant checks."""
+"""MaintenanceStore on SQLite, the care of the database itself: health, WAL checkpoints, backups, and invariants."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

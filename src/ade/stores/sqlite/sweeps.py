@@ -1,4 +1,4 @@
-"""SweepStore on SQLite: due tasks, maintenance leases, pruning, and orphaned blobs."""
+"""SweepStore on SQLite: what the periodic sweep of tasks reads and deletes. Jobs have leases: one process does each."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ _PORTION = 500
 
 
 class SqliteSweeps:
-    """SweepStore: the reads and writes of periodic maintenance."""
+    """SweepStore: due tasks, leases on jobs, and the deletion of old tasks and orphaned blobs."""
 
     def __init__(self, writer: Writer, readers: Readers, clock: Clock, blobs: SqliteBlobs) -> None:
         self._writer = writer

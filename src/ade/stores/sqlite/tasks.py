@@ -77,7 +77,7 @@ class SqliteTasks(SqliteTaskReader):
         return InsertOperation(tasks, self._clock.now, self._usual_depth, self._notify_workers)
 
     def _notify_workers(self) -> None:
-        self._wakeups.ring(WORK)
+        self._wakeups.notify(WORK)
 
     async def claim(self, request: ClaimRequest) -> list[Task]:
         claimed: list[Task] = await self._writer.do(ClaimOperation(request, self._clock.now, self._clock.steady))

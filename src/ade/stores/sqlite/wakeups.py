@@ -67,7 +67,7 @@ class FileWakeups(LocalWakeups):
             mode = stat.S_IMODE(database.st_mode)
             path.chmod(mode | (mode & 0o444) >> 2 if path.is_dir() else mode)
 
-    def ring(self, topic: str) -> None:
+    def notify(self, topic: str) -> None:
         self._wake(topic)
         try:
             os.utime(self._files[topic])

@@ -145,7 +145,7 @@ async def _store(stores: Stores, queue: Queue, kind: str, actor: str | None, abo
     event = Event(type=kind, at=stores.clock.now(), actor=actor, payload={"queue": queue.name, **about})
     await stores.queues.configure(queue, event)
     if not queue.paused:
-        stores.wakeups.ring(WORK)
+        stores.wakeups.notify(WORK)
     return queue
 
 

@@ -95,10 +95,10 @@ async def _ring(services: Services, change: Change) -> None:
     """Wake waiters for its result, and workers that can claim now because a limit has room or the task is due."""
     stores, after = services.stores, change.after
     if after.is_final:
-        stores.wakeups.ring(DONE)
+        stores.wakeups.notify(DONE)
     is_due = after.status is Status.PENDING and after.run_after <= after.updated_at
     if is_due or change.before.concurrency_key is not None or await _has_limits(services, after.name):
-        stores.wakeups.ring(WORK)
+        stores.wakeups.notify(WORK)
 
 
 async def _has_limits(services: Services, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
@@ -248,16 +248,18 @@ class RedisClient:
     request by its IDs, and plain commands must be reads or idempotent.
     """
 
-    def __init__(self, place: RedisLocation, settings: RedisSettings | None = None) -> None:
+    def __init__(self, place: RedisLocation, settings: RedisSettings | None = None, clock: Clock | None = None) -> None:
+        """With `clock`, scripts use its time instead of the server time."""
         self.place = place
         self.settings = settings or RedisSettings()
-        self.clock = ServerClock()
+        self.server_clock = ServerClock()
+        self.clock: Clock = clock or self.server_clock
         numbers = range(self.settings.partitions) if place.kind is TopologyKind.CLUSTER else [None]
         self.names: Sequence[KeyNames] = [names_of(self.settings, number) for number in numbers]
         self.partitions = len(self.names)
         self._topology = _topology(place, self.names)
         self._connector = Connector(place, self.settings)
-        self._connections = ConnectionsByLoop(lambda: ServerPools(self._connector, self.clock))
+        self._connections = ConnectionsByLoop(lambda: ServerPools(self._connector, self.server_clock))
         self._calls = RetryingCalls(self._topology, self._connections, self.settings.command_timeout_s)
         self.aside = LoopThread("ade-redis")  # for callers without a loop, and for background work
         self.direct = self._direct()
@@ -271,12 +273,12 @@ class RedisClient:
         """The blocking client; None if failovers are possible or replicas must confirm."""
         if self.place.kind is not TopologyKind.SERVER or self.is_strong:
             return None
-        return SyncClient(self._connector, self.place.addresses[0], self.clock, self._arguments)
+        return SyncClient(self._connector, self.place.addresses[0], self.server_clock, self._arguments)
 
     @classmethod
-    def to(cls, url: str, settings: RedisSettings | None = None) -> "RedisClient":
+    def to(cls, url: str, settings: RedisSettings | None = None, clock: Clock | None = None) -> "RedisClient":
         """Create a client for a store URL. Nothing is sent yet."""
-        return cls(parse_url(url), settings)
+        return cls(parse_url(url), settings, clock)
 
     def run(
         self,
@@ -353,6 +355,17 @@ class RedisClient:
         answers = await self._calls.converse(partition, commands, patience, together=False)
         await self._raise_first(answers, partition)
         return answers
+
+    async def time(self, partition: int) -> int:
+        """Return the current time in ms, for commands that are not scripts."""
+        [answer] = await self.ask(partition, ("TIME",))
+        return self.time_in(answer)
+
+    def time_in(self, answer: tuple[bytes, bytes]) -> int:
+        """Return the current time in ms, given the answer to TIME."""
+        if self.clock is not self.server_clock:
+            return self.clock.now()
+        return int(answer[0]) * 1000 + int(answer[1]) // 1000
 
     async def primaries(self) -> Sequence[RedisAddress]:
         """All primaries; the partitions are distributed over them."""
@@ -443,6 +456,8 @@ class RedisClient:
         half of its partition.
         """
         names = self.names[partition]
+        if self.clock is not self.server_clock:
+            request = {"now": self.clock.now(), "steady": self.clock.steady(), **request}
         return (
             2,
             f"{names.prefix}meta",
@@ -468,22 +483,3 @@ def _topology(place: RedisLocation, names: Sequence[KeyNames]) -> Topology:
 
 
 # The time of requests: that of the server, unless a clock was given (as in tests).
-
-
-Timing = Callable[[], dict[str, int]]  # the time fields of a script request
-
-
-def timing_of(clock: Clock | None) -> Timing:
-    """Return the time fields of requests; none without a clock."""
-    if clock is None:
-        return dict  # empty: scripts then use the server time
-    return lambda: {"now": clock.now(), "steady": clock.steady()}
-
-
-async def moment_of(link: RedisClient, timing: Timing, partition: int) -> int:
-    """Return the current time, for commands that are not scripts."""
-    given = timing().get("now")
-    if given is not None:
-        return given
-    [(seconds, micros)] = await link.ask(partition, ("TIME",))
-    return int(seconds) * 1000 + int(micros) // 1000
