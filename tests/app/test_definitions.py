@@ -60,7 +60,7 @@ def test_the_kind_of_function_decides_where_it_runs(ade: Ade) -> None:
         ({"rate": 5}, "rate 5 is not valid"),
         ({"retries": 5}, "unknown option retries"),
         ({"cpu": True}, "is async"),
-        ({"concurrency_key": lambda page: page}, "asks for page"),
+        ({"concurrency_key": lambda page: page}, "uses page"),
     ],
 )
 def test_declarations_that_make_no_sense_are_refused(ade: Ade, declared: dict[str, Any], complaint: str) -> None:

@@ -307,7 +307,7 @@ def test_a_run_that_waits_for_people_says_so(desk: Call, folder: Path) -> None:
     with started(folder, "run", "--agent", "coder", "hello") as process:
         assert process.stderr is not None
         said = ""
-        while "It waits for people" not in said:
+        while "It waits for approval" not in said:
             line = process.stderr.readline()
             assert line, said
             said += line

@@ -1,7 +1,6 @@
 """`ade users`, `ade tokens` and `ade delegations`: what an administrator does about people and programs."""
 
 import asyncio
-import getpass
 from pathlib import Path
 
 import pytest
@@ -104,7 +103,7 @@ def test_an_account_changes_and_the_log_tells_by_whom(staff: Call) -> None:
 
 
 def test_the_login_name_acts_where_nobody_else_is_named(shop: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(getpass, "getuser", lambda: "Grace")
+    monkeypatch.setenv("LOGNAME", "Grace")
     monkeypatch.delenv("ADE_USER", raising=False)
     shop("users", "add", "ada", "--no-password")
 

@@ -81,7 +81,7 @@ def test_an_answer_that_goes_too_deep_is_one_that_cannot_be_read() -> None:
 
 
 def test_arguments_that_go_too_deep_are_refused() -> None:
-    with pytest.raises(InvalidArguments, match="no JSON"):
+    with pytest.raises(InvalidArguments, match="is not JSON"):
         parse_pairs([f"a:={DEEP}"], None)
     assert parse_pairs([f"a={DEEP}"], None) == {"a": DEEP}
 

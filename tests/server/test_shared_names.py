@@ -12,7 +12,7 @@ async def test_a_worker_gets_no_steps_of_ades_own(server: ServerHarness) -> None
         claim = {"worker": "one", "names": names}
         refused = await server.ask("POST", f"{API}/runs/claim", claim, by=Role.WORKER)
         assert (refused.status, refused.code) == (422, "invalid_task"), names
-        assert "ADE's own" in refused.json()["detail"]
+        assert "internal tasks of ADE" in refused.json()["detail"]
         form = {"definitions": [{"name": names[0]}]}
         refused = await server.ask("PUT", f"{API}/workers/two", form, by=Role.WORKER)
         assert (refused.status, refused.code) == (422, "invalid_task"), names

@@ -13,7 +13,6 @@ from ade.common.gcra import read_rate
 from ade.common.text import without_password
 from ade.errors import InvalidUrl, StoreMissing, StoreReadOnly
 from ade.locks.model import LockLimits
-from ade.logs import configure
 from ade.server.context import Services
 from ade.settings import Settings
 from ade.settings.sections import TaskSettings
@@ -151,6 +150,8 @@ def renewer(about: str) -> Callable[[Mapping[str, str]], Renewal]:
     """Open the store and return a function that renews leases of runs (run ID -> task ID) for the worker."""
     spec = msgspec.json.decode(about, type=WatchdogStoreSpec)
     location = msgspec.json.decode(spec.store, type=StoreLocation)
+    from ade.logs import configure  # logging takes 3 ms, which commands that only read do not need
+
     configure(location.settings.log.format, location.settings.log.level)  # its lines appear among those of the worker
     stores = asyncio.run(open_stores(location.url, location.settings))
 

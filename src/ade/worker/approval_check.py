@@ -3,11 +3,17 @@
 import asyncio
 from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from msgspec import Raw
 
 from ade.accounts.model import SYSTEM
+from ade.approvals.decisions import has_begun, has_changed, is_bypassed, wants_versions, whole_gate
+from ade.approvals.repository import RulebookCache
+from ade.approvals.rollback import is_needless
+from ade.approvals.run_gates import RunStep, check_before_run, check_tool_call, request_step_approval
+from ade.approvals.submission import admitted, follow_up, previewed
+from ade.settings.runtime import RuntimeSettingsCache
 from ade.stores.ports import Stores
 from ade.tasks.admission import PREVIEW_SUFFIX, ROLLBACK_SUFFIX, admit
 from ade.tasks.enqueue import enqueue_plan
@@ -17,10 +23,6 @@ from ade.tasks.outcomes import Leave, Outcome, Succeeded
 from ade.tasks.payloads import Payloads
 from ade.worker.messages import CheckToolCall, RequestStepApproval
 from ade.worker.run import Run
-
-if TYPE_CHECKING:
-    from ade.approvals.repository import RulebookCache
-    from ade.settings.runtime import RuntimeSettingsCache
 
 
 class PreviewRunner(Protocol):
@@ -41,16 +43,11 @@ class ApprovalChecker:
 
     async def open(self) -> None:
         """Load the rules before the first run. Raises StoreUnavailable."""
-        from ade.approvals.repository import RulebookCache
-        from ade.settings.runtime import RuntimeSettingsCache
-
         self._rules, self._runtime = RulebookCache(self._stores), RuntimeSettingsCache(self._stores)
         await self._rules.current()
 
     async def enqueue(self, tasks: Sequence[Task]) -> list[Task]:
         """Store the tasks that a run enqueues, after the guard has checked them."""
-        from ade.approvals.submission import admitted, follow_up
-
         assert self._rules is not None  # opened before the first run
         assert self._runtime is not None
         rulebook, runtime = await asyncio.gather(self._rules.current(), self._runtime.current())
@@ -77,26 +74,18 @@ class ApprovalChecker:
         return self._check(run, handler, rules, previews)
 
     async def _serve(self, run: Run) -> Outcome | None:
-        from ade.approvals.rollback import is_needless
-
         return Succeeded(Raw(b"null")) if await is_needless(self._stores, self._payloads, run.task) else None
 
-    async def _check(
-        self, run: Run, handler: Handler, rules: "RulebookCache", previews: PreviewRunner
-    ) -> Outcome | None:
+    async def _check(self, run: Run, handler: Handler, rules: RulebookCache, previews: PreviewRunner) -> Outcome | None:
         rulebook = await rules.current()
         if run.task.review is None and not handler.definition.has_preview and not rulebook.guard:
             return None
-        from ade.approvals.run_gates import check_before_run
-
         has_preview = handler.definition.has_preview
         is_as_previewed = partial(self._is_as_previewed, run, handler, previews) if has_preview else None
         return await check_before_run(self._stores, self._payloads, run.task, is_as_previewed)
 
     async def _is_as_previewed(self, run: Run, handler: Handler, previews: PreviewRunner) -> bool:
         """Whether a preview created now has the same versions, if the first one contained any."""
-        from ade.approvals.decisions import has_begun, has_changed, is_bypassed, wants_versions, whole_gate
-
         previewer, gate = self._handlers.get(f"{handler.name}{PREVIEW_SUFFIX}"), whole_gate(run.task)
         if gate is not None and is_bypassed(run.task, gate):
             return True  # break-glass: it runs regardless of changes
@@ -119,8 +108,6 @@ class ApprovalChecker:
             or not isinstance(outcome, Succeeded)
         ):
             return
-        from ade.approvals.submission import previewed
-
         await previewed(self._stores, run.task, outcome.result, self._payloads)
 
     async def hold(self, run: Run, wanted: RequestStepApproval) -> bool:
@@ -128,8 +115,6 @@ class ApprovalChecker:
 
         In that case the value that the handler returns is ignored.
         """
-        from ade.approvals.run_gates import RunStep, request_step_approval
-
         step = RunStep(
             step=wanted.step,
             about=wanted.about,
@@ -145,6 +130,4 @@ class ApprovalChecker:
 
     async def look(self, run: Run, asked: CheckToolCall) -> Leave:
         """Return whether a tool call is allowed by now. Raises Denied."""
-        from ade.approvals.run_gates import check_tool_call
-
         return await check_tool_call(self._stores, run.task, asked.tool, asked.about, asked.judged)

@@ -210,7 +210,7 @@ class TestSizes:
     def test_nor_does_an_item_lie_so_deep_that_nobody_can_read_it(self) -> None:
         assert put(unused("c"), message([{"x": nested(98)}])).answer is not None
         for depth in (99, 500, 900):
-            with pytest.raises(InvalidInboxItem, match=r"at most 100 deep|as JSON"):
+            with pytest.raises(InvalidInboxItem, match=r"at most 100 levels deep|as JSON"):
                 put(unused("c"), message([{"x": nested(depth)}]))
 
 
