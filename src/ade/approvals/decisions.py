@@ -3,6 +3,8 @@
 Pure functions: they take loaded records and return the Change to write.
 """
 
+from collections.abc import Sequence
+
 from msgspec import Raw, Struct, structs
 
 from ade.accounts.model import SYSTEM, Directory
@@ -21,6 +23,7 @@ from ade.approvals.review_requests import (
     review_of,
 )
 from ade.approvals.risk import Risk
+from ade.approvals.rulebook import USUAL
 from ade.approvals.votes import approved, gate_for
 from ade.errors import InvalidTask, NotPermitted
 from ade.events.model import APPROVAL_COMMENTED, APPROVAL_DISMISSED, APPROVAL_UNBLOCKED
@@ -313,8 +316,13 @@ class Clearance(Struct, frozen=True):
     reason: str = ""
 
 
-def clearance_of(task: Task, directory: Directory, *, now: int, policy: str | None = None) -> Clearance:
-    """Check the approval against a digest recomputed from the record that would run. `policy` is what the guard demands
+def meets(gate: Gate, required: Sequence[str]) -> bool:
+    """Whether a gate was opened under these policies. USUAL is met by any that its author did not choose."""
+    return all(gate.required if policy == USUAL else policy in gate.policies for policy in required)
+
+
+def clearance_of(task: Task, directory: Directory, *, now: int, required: Sequence[str] = ()) -> Clearance:
+    """Check the approval against a digest recomputed from the record that would run. `required` is what the rules demand
     now. Raises InvalidSubject."""
     gate = whole_gate(task)
     if gate is None:
@@ -323,8 +331,8 @@ def clearance_of(task: Task, directory: Directory, *, now: int, policy: str | No
         return Clearance(False, "it was approved once, and has run")
     if is_bypassed(task, gate):
         return Clearance(True)
-    if policy is not None and policy not in gate.policies:
-        return Clearance(False, f"the policy {policy} is demanded by now, and was not met")
+    if not meets(gate, required):
+        return Clearance(False, f"the rules require more by now than {', '.join(gate.policies)}: {', '.join(required)}")
     why = not_good(task, gate, directory, now=now, has_begun=has_begun(task, gate))
     return Clearance(not why, why)
 

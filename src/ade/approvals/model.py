@@ -319,6 +319,7 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     subject: Subject
     policy: Policy
     policies: tuple[str, ...] = ()  # the rulebook entries that were combined into the policy
+    required: tuple[str, ...] = ()  # those of them that the rules require, whatever the author asked for
     conflicts: frozenset[str]  # accounts: author, editors since the last digest, owners of the agent or token
     opened_at: int
     state: GateState = GateState.OPEN
@@ -389,7 +390,8 @@ class Review(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The approval data of one task. The newest gate is the last."""
 
     gates: tuple[Gate, ...] = ()
-    policies: tuple[str, ...] = ()  # named by the task or by a guard rule
+    policies: tuple[str, ...] = ()  # that the author asked for; they can only add to what the rules require
+    required: tuple[str, ...] = ()  # that guard rules or a preview require; `usual` where they name none
     editors: tuple[str, ...] = ()  # accounts that edited it since the last gate was opened
     has_preview: bool = False
     preview_id: str | None = None  # the task that makes the preview

@@ -10,10 +10,10 @@ from ade.approvals.delegations import load_delegations
 from ade.approvals.digest import read_preview, resources_of, subject_of
 from ade.approvals.errors import UnknownRulebook
 from ade.approvals.model import GateState
-from ade.approvals.review_requests import ApprovalRequirement, ReviewerDirectory
+from ade.approvals.review_requests import ApprovalRequirement, ReviewerDirectory, review_of
 from ade.approvals.risk import Risk, RiskFacts, RiskLevel
 from ade.approvals.risk import assess as assess_risk
-from ade.approvals.rulebook import Rulebook, SelectedPolicy, criticalities_of, policy_for
+from ade.approvals.rulebook import USUAL, Rulebook, SelectedPolicy, criticalities_of, policy_for
 from ade.approvals.rulebook_document import digested, read_rulebook
 from ade.errors import StaleWrite
 from ade.events.model import Event
@@ -185,23 +185,32 @@ async def demanded(
     situation: ApprovalInputs,
     *,
     preview: Raw | None = None,
-    named: Sequence[str] = (),
+    required: Sequence[str] = (),
+    chosen: Sequence[str] = (),
     reason: str = "",
     step: str = "",
     about: object = None,
 ) -> ApprovalRequirement:
-    """Determine who must approve this task. Raises InvalidSubject, and InvalidPolicy for a policy that does not
-    exist."""
+    """Determine who must approve this task. `required` are policies that guard rules demand, `chosen` those that a run
+    asks for in addition to its author's. Raises InvalidSubject, and InvalidPolicy for a policy that does not exist."""
     risk = await risk_of(stores, task, situation, preview)
-    own = task.review.policies if task.review is not None else ()
-    names, subject = tuple(dict.fromkeys((*own, *named))), subject_of(task, risk.level)
-    chosen = policy_for(situation.rulebook, subject, risk, names, situation.runtime.timeouts())
+    review = review_of(task)
+    by_rules = (*review.required, *required, *((USUAL,) if review.has_preview else ()))
+    selected = policy_for(
+        situation.rulebook,
+        subject_of(task, risk.level),
+        risk,
+        tuple(dict.fromkeys(by_rules)),
+        situation.runtime.timeouts(),
+        chosen=tuple(dict.fromkeys((*review.policies, *chosen))),
+    )
     return ApprovalRequirement(
-        policy=chosen.policy,
-        policies=chosen.ids,
+        policy=selected.policy,
+        policies=selected.ids,
+        required=selected.required,
         risk=risk,
-        is_automatic=not step and not _is_for_people(task) and _passes_by_itself(chosen, risk, situation.runtime),
-        in_batch=chosen.high_risk_in_batch or risk.level.rank < RiskLevel.HIGH.rank,
+        is_automatic=not step and not _is_for_people(task) and _passes_by_itself(selected, risk, situation.runtime),
+        in_batch=selected.high_risk_in_batch or risk.level.rank < RiskLevel.HIGH.rank,
         reason=reason,
         step=step,
         about=about,

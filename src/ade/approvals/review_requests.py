@@ -30,6 +30,7 @@ class ApprovalRequirement(Struct, frozen=True, kw_only=True):
 
     policy: Policy
     policies: tuple[str, ...] = ()  # the rulebook entries it combines
+    required: tuple[str, ...] = ()  # those of them that the author did not choose
     risk: Risk
     is_automatic: bool = False  # the policy approves it automatically
     in_batch: bool = True
@@ -85,6 +86,7 @@ def open_gate(
         subject=subject_of(task, demand.risk.level),
         policy=demand.policy,
         policies=demand.policies,
+        required=demand.required,
         conflicts=conflicts_of(task, people.directory),
         opened_at=now,
         step=demand.step,

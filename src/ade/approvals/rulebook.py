@@ -72,51 +72,74 @@ class SelectedPolicy(Struct, frozen=True, kw_only=True):
 
     policy: Policy
     ids: tuple[str, ...]
+    required: tuple[str, ...] = ()  # those that the author of the task did not choose
     auto_approve: RiskLevel | None = None
     high_risk_in_batch: bool = False
     why: tuple[str, ...] = ()
 
 
 def policy_for(
-    rulebook: Rulebook, subject: Subject, risk: Risk, named: Sequence[str] = (), timeouts: Timeouts = _TIMEOUTS
+    rulebook: Rulebook,
+    subject: Subject,
+    risk: Risk,
+    required: Sequence[str] = (),
+    timeouts: Timeouts = _TIMEOUTS,
+    *,
+    chosen: Sequence[str] = (),
 ) -> SelectedPolicy:
     """Select the policy for a task that needs approval. Raises InvalidPolicy if a named one does not exist, or all of
-    them together demand more than a policy can."""
+    them together demand more than a policy can.
+
+    `required` are the policies that guard rules name; USUAL among them requires approval without naming a policy.
+    `chosen` are the author's: they are met in addition, and never instead. If nothing but the author's choice asks for
+    approval, that choice alone decides.
+    """
     known = {entry.policy.id for entry in rulebook.policies}
-    for name in named:
-        if name not in known:
+    for name in (*required, *chosen):
+        if name not in known and (name != USUAL or name in chosen):
             raise InvalidPolicy(
                 f"no policy {name[:100]!r} is in the rulebook", advice="`ade policies show` lists its policies"
             )
-    found = [(entry, why) for entry in rulebook.policies if (why := _why(entry, subject, risk, named)) is not None]
-    if not found:
-        return _usual(rulebook, risk, timeouts)
+    found = [(entry, why) for entry in rulebook.policies if (why := _why(entry, subject, risk, required)) is not None]
+    if not found and (required or not chosen):
+        found = [_usual(rulebook, risk)]
+    by_rules = [entry.policy.id for entry, _ in found]
+    added = [entry for entry in rulebook.policies if entry.policy.id in chosen and entry.policy.id not in by_rules]
+    found += [(_without_steps(entry) if by_rules else entry, _asked_for(entry)) for entry in added]
     entries = [entry for entry, _ in found]
     policies = [_in_time(_at_level(entry, risk.level), entry, timeouts) for entry in entries]
     return SelectedPolicy(
         policy=_combined(policies, rulebook.version),
         ids=tuple(policy.id for policy in policies),
+        required=tuple(by_rules),
         auto_approve=_lowest(entry.auto_approve for entry in entries),
         high_risk_in_batch=all(entry.high_risk_in_batch for entry in entries),
         why=tuple(why for _, why in found),
     )
 
 
-def _usual(rulebook: Rulebook, risk: Risk, timeouts: Timeouts) -> SelectedPolicy:
+def _usual(rulebook: Rulebook, risk: Risk) -> tuple[PolicyEntry, str]:
     """The default policy: a quorum of reviewers, by score."""
     needed = usual_quorum(risk.score)
     rule = PolicyRule(needed=needed, roles=frozenset({"reviewer", "admin"}), name="reviewers")
     entry = PolicyEntry(policy=Policy(id=USUAL, version=rulebook.version, rules=(rule,)))
-    why = (
-        f"no policy of the rulebook matches: the default quorum at a score of {risk.score:g}, {needed} of the reviewers"
-    )
-    return SelectedPolicy(policy=_in_time(_at_level(entry, risk.level), entry, timeouts), ids=(USUAL,), why=(why,))
+    why = f"no policy of the rulebook matches: the default quorum at a score of {risk.score:g}"
+    return entry, f"{why}, {needed} of the reviewers"
+
+
+def _without_steps(entry: PolicyEntry) -> PolicyEntry:
+    """Drop the escalation steps of a policy that the author chose: they would add voters to the rules of the others."""
+    return structs.replace(entry, policy=structs.replace(entry.policy, steps=()))
+
+
+def _asked_for(entry: PolicyEntry) -> str:
+    return f"policy {entry.policy.id}: it was requested by name"
 
 
 def _why(entry: PolicyEntry, subject: Subject, risk: Risk, named: Sequence[str]) -> str | None:
     """Return why an entry applies to this subject, or None."""
     if entry.policy.id in named:
-        return f"policy {entry.policy.id}: it was requested by name"
+        return _asked_for(entry)
     reasons = []
     if entry.names:
         plain = folded(subject.name)

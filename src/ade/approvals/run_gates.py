@@ -11,6 +11,7 @@ from ade.approvals.decisions import (
     TOO_LATE,
     clearance_of,
     may_go_on,
+    meets,
     reassessed,
     requested_again,
     step_gate,
@@ -20,6 +21,8 @@ from ade.approvals.errors import Denied, InvalidPolicy, InvalidSubject
 from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict
 from ade.approvals.model import AFTER_THE_FACT, MAX_STEP_REQUESTS
 from ade.approvals.repository import ApprovalInputs, demanded, load_situation
+from ade.approvals.review_requests import review_of
+from ade.approvals.rulebook import USUAL
 from ade.approvals.submission import apply_guard, log_denied, ruled
 from ade.errors import InvalidTask
 from ade.failures import FailureKind, TaskError
@@ -53,20 +56,29 @@ async def request_step_approval(stores: Stores, task: Task, request: RunStep) ->
         raise InvalidTask(f"{request.step!r} is reserved for ADE; use another name for the step")
     about = msgspec.json.decode(request.about)
     situation = await load_situation(stores)
-    named, reason, step = request.policies, request.reason, request.step
+    required: tuple[str, ...] = ()
+    reason, step = request.reason, request.step
     if request.is_tool:
         ruling = await _ruled_on_tool(stores, task, situation, request)
         if ruling is None:
             return None
-        named, reason = (*named, *ruling[0]), ruling[1]
-    if _have_agreed(stores, task, step, about, named, situation):
+        required, reason = ruling
+    if _have_agreed(stores, task, step, about, (*request.policies, *required), situation):
         return None
     if task.review is not None and len(task.review.gates) > MAX_STEP_REQUESTS:
         raise InvalidTask(
             f"a task can request approval of at most {MAX_STEP_REQUESTS} steps; ask about several at once"
         )
     demand = await demanded(
-        stores, task, situation, preview=task.preview, named=named, reason=reason, step=step, about=about
+        stores,
+        task,
+        situation,
+        preview=task.preview,
+        required=required,
+        chosen=request.policies,
+        reason=reason,
+        step=step,
+        about=about,
     )
     return requested_again(task, demand, situation.people, now=stores.clock.now())
 
@@ -86,7 +98,7 @@ def _have_agreed(
     stores: Stores, task: Task, step: str, about: object, policies: Sequence[str], situation: ApprovalInputs
 ) -> bool:
     gate = step_gate(task, step, about)
-    if gate is None or not set(policies) <= {*gate.policies}:  # the guard might demand more by now
+    if gate is None or not meets(gate, policies):  # the guard might demand more by now
         return False
     return may_go_on(task, gate, situation.people.directory, now=stores.clock.now())
 
@@ -104,7 +116,7 @@ async def _ruled_on_tool(
     if ruling.verdict is GuardRulesVerdict.DENY:
         await log_denied(stores, task, ruling, GuardOccasion.TOOL, tool)
         raise Denied(f"the tool {tool} must not be used like this: {ruling.reason}")
-    return (ruling.policy,) if ruling.policy else (), ruling.reason
+    return (ruling.policy or USUAL,), ruling.reason
 
 
 # The last check before a run: a task that needs approval runs only exactly as approved.
@@ -136,8 +148,10 @@ async def _ruling(
     if ruling.verdict is GuardRulesVerdict.DENY:
         await log_denied(stores, task, ruling, GuardOccasion.RUN)
         return _refused(FailureKind.DENIED, f"a guard rule forbids it: {ruling.reason}")
-    policy = ruling.policy if ruling.verdict is GuardRulesVerdict.DEMAND else None
-    clearance = clearance_of(task, situation.people.directory, now=now, policy=policy)
+    required = (ruling.policy or USUAL,) if ruling.verdict is GuardRulesVerdict.DEMAND else ()
+    if is_as_previewed is not None:
+        required = (*required, USUAL)
+    clearance = clearance_of(task, situation.people.directory, now=now, required=required)
     if clearance.is_good:
         if is_as_previewed is None or await is_as_previewed():
             return None
@@ -147,11 +161,11 @@ async def _ruling(
     reason = clearance.reason or ruling.reason
     if is_as_previewed is not None:
         return reassessed(task, reason or "it has not been approved", preview_id=fresh_id(now), now=now)
-    own = task.review.policies if task.review is not None else ()
-    if ruling.verdict is GuardRulesVerdict.ALLOW and not own and not clearance.reason:
+    review = review_of(task)
+    is_asked = review.policies or review.required
+    if ruling.verdict is GuardRulesVerdict.ALLOW and not is_asked and not clearance.reason:
         return None
-    named = () if policy is None else (policy,)
-    demand = await demanded(stores, task, situation, preview=task.preview, named=named, reason=reason)
+    demand = await demanded(stores, task, situation, preview=task.preview, required=required, reason=reason)
     log.info("task.held", task_id=task.id, attempt=task.attempt, worker=task.worker_id, reason=reason)
     if demand.is_automatic and clearance.reason != ANOTHER:
         return reassessed(task, reason or "its policy lets it pass", now=now)

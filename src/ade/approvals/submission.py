@@ -19,7 +19,7 @@ from ade.approvals.model import Review, StartMode, Subject
 from ade.approvals.repository import ApprovalInputs, assessed, demanded, load, load_situation, risk_of
 from ade.approvals.review_requests import ReviewerDirectory, review_of
 from ade.approvals.risk import Risk, level_of
-from ade.approvals.rulebook import Rulebook, SelectedPolicy, passes, policy_for
+from ade.approvals.rulebook import USUAL, Rulebook, SelectedPolicy, passes, policy_for
 from ade.errors import AdeError, StoreError
 from ade.events.model import Event
 from ade.settings import runtime
@@ -97,9 +97,9 @@ def demanding(task: Task, rulings: Iterable[GuardRuling]) -> Review:
     """Return the review of a task, with the policies that these rulings demand."""
     review = review_of(task)
     asking = [ruling for ruling in rulings if ruling.verdict is GuardRulesVerdict.DEMAND]
-    named = (*review.policies, *(ruling.policy for ruling in asking if ruling.policy is not None))
+    required = (*review.required, *(ruling.policy or USUAL for ruling in asking))
     reason = next((ruling.reason for ruling in asking if ruling.reason), review.reason)
-    return structs.replace(review, policies=tuple(dict.fromkeys(named)), reason=reason)
+    return structs.replace(review, required=tuple(dict.fromkeys(required)), reason=reason)
 
 
 async def admitted(stores: Stores, payloads: Payloads, tasks: Sequence[Task], rulebook: Rulebook) -> list[Task]:
@@ -129,7 +129,7 @@ async def _admitted(stores: Stores, payloads: Payloads, task: Task, situation: A
     now = task.created_at or stores.clock.now()
     if review.has_preview:
         return _to_be_assessed(task, structs.replace(review, preview_id=fresh_id(now)))
-    if GuardRulesVerdict.DEMAND not in (ruling.verdict, later.verdict) and not review.policies:
+    if GuardRulesVerdict.DEMAND not in (ruling.verdict, later.verdict) and not (review.policies or review.required):
         return task
     held = structs.replace(task, review=review)
     demand = await demanded(stores, held, situation, reason=review.reason)
@@ -250,7 +250,7 @@ async def assess(
                 await log_denied(stores, task, ruling, GuardOccasion.RUN)
                 return await send_back(stores, task_id, preview_id, f"a guard rule forbids it: {ruling.reason}")
         review = demanding(task, rulings)
-        demand = await demanded(stores, task, situation, preview=preview, named=review.policies, reason=review.reason)
+        demand = await demanded(stores, task, situation, preview=preview, required=review.required, reason=review.reason)
 
         def decision(now_there: Task, now: int) -> Change | None:
             is_same = (review_of(now_there).preview_id, now_there.submitted_at) == (preview_id, task.submitted_at)
@@ -340,8 +340,8 @@ async def check(stores: Stores, question: PolicyCheckRequest, rulebook: Rulebook
         level=risk.level,
     )
     demanding = (ruling for ruling in rulings.values() if ruling.verdict is GuardRulesVerdict.DEMAND)
-    named = tuple(dict.fromkeys(ruling.policy for ruling in demanding if ruling.policy is not None))
-    chosen = policy_for(rulebook, subject, risk, named, situation.runtime.timeouts())
+    required = tuple(dict.fromkeys(ruling.policy or USUAL for ruling in demanding))
+    chosen = policy_for(rulebook, subject, risk, required, situation.runtime.timeouts())
     return Findings(
         rulings=rulings,
         risk=risk,

@@ -1,0 +1,14 @@
+"""Every attack is tried on both stores."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.site import Site, open_site
+
+
+@pytest.fixture(params=["sqlite", "valkey"])
+async def site(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Site]:
+    async with open_site(request.param, tmp_path) as opened:
+        yield opened

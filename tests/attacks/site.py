@@ -1,0 +1,143 @@
+"""A site under attack: a server on a real socket, a worker, reviewers, and an author who cheats."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from ade import Ade, Context, Preview
+from ade.accounts.model import Role, User
+from ade.accounts.tokens import create_token
+from ade.accounts.users import add_user
+from ade.approvals import repository as approvals_repository
+from ade.approvals.rulebook_document import read_rulebook
+from ade.composition.server import serve_http
+from ade.settings import load
+from ade.stores.ports import Stores
+from ade.tasks.model import Task
+from tests.http.conftest import Answer, House, store_url
+from ade.common.http.pool import HttpClient
+from tests.worker.workshop import eventually
+
+PASSWORD = "correct horse battery staple"
+# The people: mallory owns the program that attacks, and would like to approve what it asks for.
+PEOPLE = {
+    "mallory": {Role.REVIEWER, Role.OPERATOR},
+    "rita": {Role.REVIEWER},
+    "rob": {Role.REVIEWER},
+    "rosa": {Role.REVIEWER},
+    "olga": {Role.OPERATOR},
+    "ada": {Role.ADMIN},
+}
+
+
+class Site:
+    """What an attacker meets: requests with the token of any account, and what the handlers did."""
+
+    def __init__(self, house: House, done: list[dict[str, Any]]) -> None:
+        self.house, self.done = house, done
+
+    @property
+    def stores(self) -> Stores:
+        return self.house.stores
+
+    async def rules(self, **document: object) -> None:
+        """Put a rulebook in force."""
+        await approvals_repository.apply(self.stores, read_rulebook(document), actor="ada")
+
+    async def ask(self, by: str, method: str, path: str, body: object = None, **headers: str) -> Answer:
+        return await self.house.ask(method, f"/api/v1{path}", body, by=by, **headers)
+
+    async def enqueue(self, name: str, by: str = "bot", **fields: object) -> dict[str, Any]:
+        """A task of an author, stored."""
+        answer = await self.ask(by, "POST", "/tasks", {"name": name, **fields})
+        assert answer.status == 201, answer
+        made: dict[str, Any] = answer.json()
+        return made
+
+    async def task(self, task_id: str) -> Task:
+        [task] = await self.stores.tasks.get([task_id])
+        assert task is not None
+        return task
+
+    async def status(self, task_id: str) -> str:
+        return str((await self.task(task_id)).status)
+
+    async def until(self, task_id: str, *statuses: str) -> Task:
+        async def look() -> Task | None:
+            task = await self.task(task_id)
+            return task if task.status in statuses else None
+
+        return await eventually(look)
+
+    async def vote(self, voter: str, task_id: str, decision: str = "approve", **fields: object) -> Answer:
+        """A vote on what the voter is shown."""
+        shown = (await self.ask(voter, "GET", f"/approvals/{task_id}")).json()
+        gate = shown["review"]["gates"][-1]
+        body = {"decision": decision, "digest": gate["digest"], "approval": gate["id"], "password": PASSWORD, **fields}
+        return await self.ask(voter, "POST", f"/approvals/{task_id}/respond", body)
+
+
+def bank(done: list[dict[str, Any]], settings: Any) -> Ade:
+    """An app with tasks that move money, deploy, and undo it."""
+    app = Ade(settings=settings)
+
+    @app.task(name="pay")
+    async def pay(to: str, amount: int = 1, fails: bool = False) -> str:
+        done.append({"pay": to, "amount": amount})
+        if fails:
+            raise RuntimeError("the bank is closed")
+        return "paid"
+
+    @pay.rollback
+    async def refund(to: str, amount: int = 1, fails: bool = False) -> str:
+        done.append({"refund": to, "amount": amount})
+        return "refunded"
+
+    @app.task(name="deploy")
+    async def deploy(service: str) -> str:
+        done.append({"deploy": service})
+        return "deployed"
+
+    @deploy.preview
+    async def plan(service: str) -> Preview:
+        return Preview(changes=[f"{service} is replaced"])
+
+    @app.task(name="parent")
+    async def parent(ctx: Context, child: str, args: dict[str, Any]) -> str:
+        return (await ctx.enqueue(child, args)).id
+
+    return app
+
+
+@asynccontextmanager
+async def open_site(kind: str, folder: Path, **flags: object) -> AsyncIterator[Site]:
+    chosen = {
+        "store.url": store_url(kind, folder),
+        "events.audit_url": f"sqlite:///{folder / 'audit.db'}",
+        "redis.allow_volatile": True,
+        "http.port": 0,
+        "http.grace_s": 2,
+        **{f"http.{name}_rate": "none" for name in ("read", "write", "vote", "work", "lock", "stream")},
+        **flags,
+    }
+    done: list[dict[str, Any]] = []
+    settings = load(flags=chosen, files=[]).settings
+    async with bank(done, settings) as app, serve_http(app) as served, app.worker():
+        client = HttpClient(served.url)
+        try:
+            house = House(app, served.url, None, client)
+            for name, roles in PEOPLE.items():
+                user = await add_user(house.stores, User(id=name, roles=frozenset(roles)), password=PASSWORD)
+                house.tokens[name] = await _token(house.stores, user)
+            for name, role in (("bot", Role.AGENT), ("machine", Role.WORKER)):
+                bot = User(id=name, roles=frozenset({role}), is_human=False, owner="mallory" if name == "bot" else "olga")
+                house.tokens[name] = await _token(house.stores, await add_user(house.stores, bot))
+            yield Site(house, done)
+        finally:
+            await client.close()
+
+
+async def _token(stores: Stores, user: User) -> str:
+    secret, _ = await create_token(stores, user.id, scopes=user.permissions, lasts_ms=3_600_000)
+    return secret

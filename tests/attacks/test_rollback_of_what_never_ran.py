@@ -1,0 +1,66 @@
+"""Attack: a rollback with arguments that no one approved and that never ran."""
+
+from tests.attacks.site import Site
+
+RULES = {
+    "guard": [{"do": "demand", "name": "pay", "policy": "one", "reason": "money"}],
+    "policy": [{"id": "one", "rules": [{"needed": 1, "roles": ["reviewer"]}]}],
+}
+
+
+async def _failed(site: Site) -> str:
+    """An approved payment that failed."""
+    task = await site.enqueue("pay", args={"to": "landlord", "fails": True}, max_attempts=1)
+    await site.vote("rita", task["id"])
+    await site.until(task["id"], "failed")
+    task_id: str = task["id"]
+    return task_id
+
+
+async def test_after_a_retry_with_edited_arguments(site: Site) -> None:
+    await site.rules(**RULES)
+    task_id = await _failed(site)
+    edited = await site.ask("bot", "POST", f"/tasks/{task_id}/retry", {"args": {"to": "mallory", "amount": 1_000_000}})
+    assert edited.status in (200, 403), edited
+    await site.ask("bot", "POST", f"/tasks/{task_id}/cancel")
+    undone = await site.ask("bot", "POST", f"/tasks/{task_id}/rollback")
+    if undone.status == 200:
+        await site.until(undone.json()["id"], "completed", "failed", "reviewing")
+    assert {"refund": "mallory", "amount": 1_000_000} not in site.done
+
+
+async def test_an_operator_undoes_what_really_ran(site: Site) -> None:
+    await site.rules(**RULES)
+    task_id = await _failed(site)
+    await site.ask("olga", "POST", f"/dlq/{task_id}/replay", {"args": {"to": "mallory", "amount": 1_000_000}})
+    await site.ask("olga", "POST", f"/tasks/{task_id}/cancel")
+    undone = await site.ask("olga", "POST", f"/tasks/{task_id}/rollback")
+    assert undone.status == 200, undone
+    await site.until(undone.json()["id"], "completed")
+    assert site.done[-1] == {"refund": "landlord", "amount": 1}
+
+
+async def test_a_freeze_stops_a_rollback_too(site: Site) -> None:
+    await site.rules(**RULES)
+    task_id = await _failed(site)
+    await site.rules(guard=[{"do": "deny", "reason": "freeze"}])
+    undone = await site.ask("olga", "POST", f"/tasks/{task_id}/rollback")
+    assert (undone.status, undone.code) == (403, "denied")
+    assert not any("refund" in done for done in site.done)
+
+
+async def test_a_policy_can_require_approval_of_a_rollback(site: Site) -> None:
+    guard = [*RULES["guard"], {"do": "demand", "name": "pay:rollback", "policy": "one", "reason": "care"}]
+    await site.rules(guard=guard, policy=RULES["policy"])
+    task_id = await _failed(site)
+    undone = (await site.ask("olga", "POST", f"/tasks/{task_id}/rollback")).json()
+    assert undone["status"] == "reviewing"
+    await site.vote("rob", undone["id"])
+    await site.until(undone["id"], "completed")
+
+
+async def test_a_stranger_cannot_roll_it_back(site: Site) -> None:
+    await site.rules(**RULES)
+    task_id = await _failed(site)
+    refused = await site.ask("machine", "POST", f"/tasks/{task_id}/rollback")
+    assert (refused.status, refused.code) == (403, "not_permitted")
