@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from ade.approvals import submission
 from ade import Retry, Status, Task
 from ade.agents.conversations.model import ItemKind, NewItem, StoredItem
 from ade.agents.notifications import notify, notify_task
@@ -219,7 +220,7 @@ async def test_a_full_inbox_lets_the_notification_wait(parent: Parent, queue: Qu
 async def test_a_run_that_was_replayed_meanwhile_is_told_of_at_its_next_end(parent: Parent, queue: QueueDriver) -> None:
     await queue.fail(await queue.claim(CODER))
     [early] = await parent.open_notifications()
-    await tasks_service.replay(queue.stores, queue.payloads, parent.run.id)
+    await submission.replay(queue.stores, queue.payloads, parent.run.id)
 
     await notify(queue.stores, queue.payloads, early.id, "main")
     await notify(queue.stores, queue.payloads, early.id, "main")

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from ade.approvals import submission
 from ade import Status
 from ade.accounts.model import InvalidDelegation, User
 from ade.approvals import delegations
@@ -426,7 +427,7 @@ async def test_an_approval_is_for_one_generation(here: Scene) -> None:
     await here.vote(task, "bob")
     await here.kit.drain()
     assert (await task.status()) is Status.FAILED
-    await tasks_service.replay(here.stores, here.kit._opened.payloads, task.id)
+    await submission.replay(here.stores, here.kit._opened.payloads, task.id)
     await here.kit.drain()
 
     assert here.deployed == ["shop"]  # by the first run, which failed then

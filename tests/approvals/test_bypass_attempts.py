@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from ade.approvals import submission
 from ade import ConflictOfInterest, Context, DigestMismatch, Status
 from ade.approvals import service as approvals_service
 from ade.errors import InvalidTask
@@ -80,9 +81,7 @@ async def test_whoever_replays_with_other_arguments_has_a_hand_in_it(here: Scene
     task = await here.asked(max_attempts=1)
     await here.vote(task, "bob")
     await here.kit.drain()
-    await tasks_service.replay(
-        here.stores, here.kit._opened.payloads, task.id, args=Raw(b'{"what":"evil"}'), actor="cyd"
-    )
+    await submission.replay(here.stores, here.kit._opened.payloads, task.id, args=Raw(b'{"what":"evil"}'), actor="cyd")
     await here.kit.drain()
 
     with pytest.raises(ConflictOfInterest):
@@ -213,7 +212,7 @@ async def test_the_audit_knows_an_automatic_approval_of_a_replay(here: Scene) ->
     task = await here.app.enqueue("plain", {"what": "x"}, approval="easy")
     await here.kit.drain()
     here.fails = False
-    await tasks_service.replay(here.stores, here.kit._opened.payloads, task.id)
+    await submission.replay(here.stores, here.kit._opened.payloads, task.id)
     await here.kit.drain()
     await here.kit.drain()
 

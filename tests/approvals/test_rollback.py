@@ -12,7 +12,7 @@ from ade import Ade, Status, Task
 from ade.approvals import repository as approvals_repository
 from ade.approvals.rollback import prepare_rollbacks
 from ade.errors import IllegalTransition, NotPermitted, UnknownName
-from ade.tasks.service import replay
+from ade.approvals.submission import replay
 from ade.testing import TestKit, harness
 from ade.worker.sweep import settle_reported
 from tests.domain import (
@@ -188,14 +188,16 @@ async def test_a_second_life_has_a_rollback_of_its_own(farm: Farm) -> None:
     assert farm.done == ["moved it", "moved it back"] * 2
 
 
-async def test_a_rollback_is_not_held_up_by_the_guard(farm: Farm) -> None:
-    await approvals_repository.apply(
-        farm.stores, read_rulebook({"guard": [{"do": "deny", "name": "*:rollback", "reason": "no"}]}), actor="root"
-    )
+@pytest.mark.parametrize("name", ["*:rollback", "move"])
+async def test_a_freeze_stops_automatic_rollbacks_too_and_that_is_logged(farm: Farm, name: str) -> None:
     await farm.move.with_options(rollback="automatic").enqueue("it", True)
+    rules = {"guard": [{"do": "deny", "name": name, "reason": "freeze", "at": ["enqueue"]}]}
+    await approvals_repository.apply(farm.stores, read_rulebook(rules), actor="root")
     await farm.kit.drain()
 
-    assert farm.done == ["moved it", "moved it back"]
+    assert farm.done == ["moved it"]
+    denied = [event for event in await farm.stores.events.read(0, 100) if event.type == "guard.denied"]
+    assert [event.payload["name"] for event in denied] == [f"{farm.move.name}:rollback"]
 
 
 async def test_what_the_guard_denied_before_it_began_needs_no_undoing(farm: Farm) -> None:

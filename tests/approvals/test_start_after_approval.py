@@ -13,7 +13,7 @@ from ade.approvals.errors import ApprovalNotGood, ConflictOfInterest
 from ade.approvals.service import sweep_reviews
 from ade.errors import NotPermitted
 from ade.settings import runtime
-from ade.tasks.service import replay
+from ade.approvals.submission import replay
 from tests.approvals.scene import APPROVE, ONE, REJECT, TWO, Scene
 from tests.domain import Change, ChangePrecondition, GateState, Payloads, TaskQuery, Verb, VoteRequest
 

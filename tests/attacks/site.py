@@ -11,12 +11,12 @@ from ade.accounts.tokens import create_token
 from ade.accounts.users import add_user
 from ade.approvals import repository as approvals_repository
 from ade.approvals.rulebook_document import read_rulebook
+from ade.common.http.pool import HttpClient
 from ade.composition.server import serve_http
 from ade.settings import load
 from ade.stores.ports import Stores
 from ade.tasks.model import Task
 from tests.http.conftest import Answer, House, store_url
-from ade.common.http.pool import HttpClient
 from tests.worker.workshop import eventually
 
 PASSWORD = "correct horse battery staple"
@@ -45,8 +45,8 @@ class Site:
         """Put a rulebook in force."""
         await approvals_repository.apply(self.stores, read_rulebook(document), actor="ada")
 
-    async def ask(self, by: str, method: str, path: str, body: object = None, **headers: str) -> Answer:
-        return await self.house.ask(method, f"/api/v1{path}", body, by=by, **headers)
+    async def ask(self, by: str, method: str, path: str, body: object = None) -> Answer:
+        return await self.house.ask(method, f"/api/v1{path}", body, by=by)
 
     async def enqueue(self, name: str, by: str = "bot", **fields: object) -> dict[str, Any]:
         """A task of an author, stored."""
@@ -104,8 +104,8 @@ def bank(done: list[dict[str, Any]], settings: Any) -> Ade:
         return Preview(changes=[f"{service} is replaced"])
 
     @app.task(name="parent")
-    async def parent(ctx: Context, child: str, args: dict[str, Any]) -> str:
-        return (await ctx.enqueue(child, args)).id
+    async def parent(ctx: Context, to: str) -> str:
+        return (await ctx.enqueue(pay, to)).id
 
     return app
 
@@ -131,7 +131,9 @@ async def open_site(kind: str, folder: Path, **flags: object) -> AsyncIterator[S
                 user = await add_user(house.stores, User(id=name, roles=frozenset(roles)), password=PASSWORD)
                 house.tokens[name] = await _token(house.stores, user)
             for name, role in (("bot", Role.AGENT), ("machine", Role.WORKER)):
-                bot = User(id=name, roles=frozenset({role}), is_human=False, owner="mallory" if name == "bot" else "olga")
+                bot = User(
+                    id=name, roles=frozenset({role}), is_human=False, owner="mallory" if name == "bot" else "olga"
+                )
                 house.tokens[name] = await _token(house.stores, await add_user(house.stores, bot))
             yield Site(house, done)
         finally:

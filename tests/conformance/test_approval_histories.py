@@ -309,7 +309,7 @@ class ApprovalHistories(StoreHistories):
     def replay(self, number: int) -> None:
         if task := self.some(number):
             args = Raw(msgspec.json.encode({"number": 77})) if number % 2 else None
-            self.attempt(lambda stores: tasks_service.replay(stores, self.payloads, task.id, args=args))
+            self.attempt(lambda stores: submission.replay(stores, self.payloads, task.id, args=args))
 
     # what time and workers do
 

@@ -47,7 +47,7 @@ TARGETS = {
     Verb.DEFER: "pending",
     Verb.RECALL: "pending",
     Verb.CANCEL: "cancelled",
-    Verb.REPLAY: "pending",
+    Verb.REPLAY: "pending submitted",
     Verb.DISCARD: "failed",
 }
 CELLS = list(product(Status, Verb))

@@ -3,6 +3,7 @@
 import pytest
 from msgspec import Raw
 
+from ade.approvals import submission
 from ade import Status, Task
 from ade.errors import IllegalTransition, InvalidTask, StaleLease, StaleWrite, UnknownTask
 from ade.tasks import service as tasks_service
@@ -111,12 +112,12 @@ async def test_replay_starts_over_with_corrected_arguments(
     dead = await queue.dead_letter(arguments={"to": "nobody"})
     large = Raw(b'{"to":"' + b"a" * 400 + b'"}')
 
-    replayed = await tasks_service.replay(stores, payloads, dead.id, args=large)
+    replayed = await submission.replay(stores, payloads, dead.id, args=large)
 
     assert (replayed.status, replayed.generation, replayed.attempt) == (Status.PENDING, 2, 0)
     assert bytes(await payloads.load((await queue.get(dead)).args)) == bytes(large)
     with pytest.raises(IllegalTransition):
-        await tasks_service.replay(stores, payloads, dead.id)
+        await submission.replay(stores, payloads, dead.id)
 
 
 async def test_discarding_needs_a_reason(queue: QueueDriver, stores: Stores) -> None:

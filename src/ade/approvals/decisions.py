@@ -322,8 +322,8 @@ def meets(gate: Gate, required: Sequence[str]) -> bool:
 
 
 def clearance_of(task: Task, directory: Directory, *, now: int, required: Sequence[str] = ()) -> Clearance:
-    """Check the approval against a digest recomputed from the record that would run. `required` is what the rules demand
-    now. Raises InvalidSubject."""
+    """Check the approval against a digest recomputed from the record that would run. `required` is what the rules
+    demand now. Raises InvalidSubject."""
     gate = whole_gate(task)
     if gate is None:
         return Clearance(False)
@@ -389,7 +389,7 @@ def reassessed(task: Task, reason: str, *, now: int, preview_id: str | None = No
     review = closed_review(review_of(task), GateState.REVOKED if reason == ANOTHER else GateState.STALE, now)
     review = structs.replace(review, has_preview=preview_id is not None, preview_id=preview_id)
     fields = {"review": review, "preview": None, "digest": None}
-    return Withheld(reason=reason, status=Status.SUBMITTED, fields=fields)
+    return Withheld(reason=reason, status=Status.SUBMITTED, fields=fields, has_begun=False)
 
 
 def requested_again(task: Task, demand: ApprovalRequirement, people: ReviewerDirectory, *, now: int) -> Withheld:
@@ -402,7 +402,8 @@ def requested_again(task: Task, demand: ApprovalRequirement, people: ReviewerDir
     fields: dict[str, object] = {"review": review_of(stale).with_gate(gate, editors=())}
     if not demand.step:
         fields |= {"digest": gate.digest, "risk": risk_record(demand.risk, now)}
-    return Withheld(reason=demand.reason or "approval is demanded", events=events, fields=fields)
+    reason = demand.reason or "approval is demanded"
+    return Withheld(reason=reason, events=events, fields=fields, has_begun=bool(demand.step))
 
 
 def step_gate(task: Task, step: str, about: object) -> Gate | None:

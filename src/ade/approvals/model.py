@@ -1,12 +1,12 @@
 """Records of approvals: delegations, policies, gates, votes, and the review that is stored in each task."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum, auto
 from fnmatch import fnmatchcase
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from ade.accounts.model import Account, InvalidDelegation
 from ade.approvals.errors import InvalidPolicy
@@ -386,6 +386,14 @@ class StartMode(StrEnum):
     BY_HAND = auto()
 
 
+class PastRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the last run of a task ran with, kept when its arguments are edited: a rollback undoes this."""
+
+    args: Raw
+    digest: str | None = None
+    generation: int = 1
+
+
 class Review(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The approval data of one task. The newest gate is the last."""
 
@@ -402,6 +410,12 @@ class Review(Struct, frozen=True, kw_only=True, omit_defaults=True):
     comments: tuple[Comment, ...] = ()
     bypass: Bypass | None = None
     reason: str = ""  # why approval is demanded
+    ran: PastRun | None = None  # the last run that began, if the arguments were edited since
+
+    @property
+    def is_governed(self) -> bool:
+        """Whether the task must be approved before it runs, and again before it is replayed."""
+        return bool(self.has_preview or self.policies or self.required or self.gates)
 
     @property
     def gate(self) -> Gate | None:
@@ -430,10 +444,10 @@ def closed_review(review: Review, state: GateState, now: int) -> Review:
     return review.with_gate(structs.replace(gate, state=state, decided_at=gate.decided_at or now))
 
 
-def edited(review: Review | None, actor: str | None, now: int) -> Mapping[str, object]:
-    """Return the fields that an edit changes: the gate is superseded, and the editor has an author conflict."""
-    if review is None and actor is None:
-        return {}
+def edited(review: Review | None, actor: str | None, now: int, ran: PastRun | None = None) -> Review | None:
+    """Return the review after an edit: the gate is superseded, and the editor has an author conflict."""
+    if review is None and actor is None and ran is None:
+        return None
     before = closed_review(review or Review(), GateState.SUPERSEDED, now)
     editors = before.editors if actor is None or actor in before.editors else (*before.editors, actor)
-    return {"review": structs.replace(before, editors=editors, errors=())}
+    return structs.replace(before, editors=editors, errors=(), ran=ran)

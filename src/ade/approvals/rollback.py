@@ -2,44 +2,46 @@
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 
 from ade.accounts.model import SYSTEM, Permission
 from ade.accounts.users import permitted
-from ade.approvals.model import AFTER_THE_FACT
+from ade.approvals.errors import Denied
+from ade.approvals.model import AFTER_THE_FACT, PastRun
 from ade.approvals.review_requests import review_of
+from ade.approvals.submission import enqueue_guarded
 from ade.errors import IllegalTransition, UnknownName
-from ade.failures import FailureKind
 from ade.stores.ports import Stores
-from ade.tasks.admission import ROLLBACK_SUFFIX
+from ade.tasks.admission import ROLLBACK_SUFFIX, admit
 from ade.tasks.changes import Change
-from ade.tasks.enqueue import enqueue, fresh_id
+
+from ade.tasks.enqueue import fresh_id
 from ade.tasks.lifecycle import FINAL, Status
 from ade.tasks.model import AfterFailure, Task
 from ade.tasks.payloads import Payloads
-from ade.tasks.service import get
+from ade.tasks.service import get, last_run
 
 AUTOMATIC = "automatic"
-_PAGE = 1_000
-_REPLAYED = "task.replayed"
-_AFTER_A_RUN = frozenset({"task.retry_scheduled", "task.released", "task.stalled"})
 
 
 async def roll_back(stores: Stores, payloads: Payloads, task_id: str, *, actor: str | None = None) -> Task:
     """Enqueue the rollback of a finished task; repeated calls return the same rollback.
 
-    Raises IllegalTransition for a task that never ran or has not finished, UnknownName if no rollback is known, and
+    It undoes the last run that began, whatever was edited since, and passes the guard like any other task. Raises
+    IllegalTransition for a task that never ran or has not finished, UnknownName if no rollback is known, Denied, and
     NotPermitted.
     """
     task = await get(stores, task_id)
     if actor is not None and actor not in (task.author_id, *review_of(task).editors):
         await permitted(stores, actor, Permission.OPERATE, "roll back tasks of others")
-    if task.status not in FINAL or not _has_run(task):
+    ran = await last_run(stores, task) if task.status in FINAL else None
+    if ran is None:
         raise IllegalTransition(
             f"task {task.id} is {task.status}: only one that has run and ended can be rolled back; cancel it first"
         )
     if not any(each.has_rollback for each in await stores.workers.definitions() if each.name == task.name):
         raise UnknownName(f"no worker knows how to roll back {task.name}; give the task a function by @task.rollback")
-    [stored] = await enqueue(stores, payloads, [await _rollback_of(payloads, task, author=actor)])
+    [stored] = await enqueue_guarded(stores, payloads, [await _rollback_of(stores, payloads, task, ran, author=actor)])
     return stored
 
 
@@ -47,12 +49,16 @@ async def prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequenc
     """Store the automatic rollbacks of tasks that are about to fail permanently.
 
     Each rollback is stored first and depends on its task, so that a crash in between leaves no failure without a
-    rollback.
+    rollback. A rollback that the guard denies is logged and not stored.
     """
-    failing = [change for change in changes if change.before.rollback == AUTOMATIC and _ends_badly(change)]
-    to_undo = [change.after for change in failing if not await _never_began(stores, change)]
-    if to_undo:
-        await enqueue(stores, payloads, [await _rollback_of(payloads, task, waits=True) for task in to_undo])
+    for change in changes:
+        if change.before.rollback != AUTOMATIC or not _ends_badly(change):
+            continue
+        ran = await _ran(stores, change)
+        if ran is not None:
+            rollback = await _rollback_of(stores, payloads, change.after, ran, waits=True)
+            with suppress(Denied):
+                await enqueue_guarded(stores, payloads, [rollback])
 
 
 def _ends_badly(change: Change) -> bool:
@@ -63,18 +69,13 @@ def _ends_badly(change: Change) -> bool:
     return status is Status.FAILED or (status is Status.REJECTED and _waited_at_a_step(change.before))
 
 
-async def _never_began(stores: Stores, change: Change) -> bool:
-    """Whether its only run was rejected before the handler was called. Runs that did not count are only in the log."""
-    error, task = change.after.error, change.before
-    was_refused = error is not None and error.kind in (FailureKind.DENIED, FailureKind.DEADLINE_PASSED)
-    if not was_refused or task.status is not Status.RUNNING or _waited_at_a_step(task):
-        return False
-    began, after = False, 0
-    while events := await stores.events.read(after, _PAGE, task_id=task.id):
-        for event in events:
-            began = event.type != _REPLAYED and (began or event.type in _AFTER_A_RUN)
-        after = events[-1].seq
-    return not began
+async def _ran(stores: Stores, change: Change) -> PastRun | None:
+    """Return what the task last ran with. The run that fails now is not in the log yet."""
+    task = change.before
+    is_refused = any(event.payload.get("has_begun") is False for event in change.events)
+    if task.status is Status.RUNNING and not is_refused:
+        return PastRun(args=task.args, digest=task.digest, generation=task.generation)
+    return await last_run(stores, task)
 
 
 def _waited_at_a_step(task: Task) -> bool:
@@ -82,14 +83,12 @@ def _waited_at_a_step(task: Task) -> bool:
     return task.review is not None and any(gate.step not in ("", AFTER_THE_FACT) for gate in task.review.gates)
 
 
-def _has_run(task: Task) -> bool:
-    return task.started_at is not None
-
-
-async def _rollback_of(payloads: Payloads, task: Task, *, author: str | None = None, waits: bool = False) -> Task:
-    args, way = await payloads.load(task.args), AUTOMATIC if waits else "manual"
-    digest = hashlib.sha256(bytes(args)).hexdigest()[:16]  # an edited draft needs another rollback
-    return Task(
+async def _rollback_of(
+    stores: Stores, payloads: Payloads, task: Task, ran: PastRun, *, author: str | None = None, waits: bool = False
+) -> Task:
+    args, way = await payloads.load(ran.args), AUTOMATIC if waits else "manual"
+    digest = hashlib.sha256(bytes(args)).hexdigest()[:16]
+    rollback = Task(
         id=fresh_id(task.updated_at),
         name=f"{task.name}{ROLLBACK_SUFFIX}",
         queue=task.queue,
@@ -101,11 +100,14 @@ async def _rollback_of(payloads: Payloads, task: Task, *, author: str | None = N
         after_failure=AfterFailure.RUN,
         locks=task.locks,
         needs=task.needs,
+        resources=task.resources,
+        tags=task.tags,
         source=SYSTEM,
         author_id=author or task.author_id,
-        idempotency_key=f"rollback:{task.id}:{task.generation}:{way}:{digest}",
-        description=f"rollback of {task.id}",
+        idempotency_key=f"rollback:{task.id}:{ran.generation}:{way}:{digest}",
+        description=f"rollback of {task.id}" + (f", approved as {ran.digest[:12]}" if ran.digest else ""),
     )
+    return admit(rollback, now=stores.clock.now())
 
 
 async def is_needless(stores: Stores, payloads: Payloads, rollback: Task) -> bool:

@@ -10,6 +10,7 @@ from ade.approvals.guard import GuardOccasion, GuardRule
 from ade.approvals.model import MOST_STEPS, Policy, PolicyRule, PolicyStep, Recheck, Subject, Timeouts, check_policy
 from ade.approvals.risk import Risk, RiskLevel, usual_quorum
 from ade.common.patterns import folded, matches_any, text_pattern
+from ade.tasks.admission import is_rollback
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 
@@ -54,7 +55,7 @@ def _criticality(table: Mapping[str, int], resource: str) -> int:
 
 def passes(task: Task, rulebook: Rulebook) -> bool:
     """Whether a new task needs neither guard nor review, which is by far the most frequent case."""
-    if task.source == SYSTEM or task.status is Status.DRAFT:
+    if (task.source == SYSTEM and not is_rollback(task)) or task.status is Status.DRAFT:
         return True
     return task.review is None and not rulebook.guards(GuardOccasion.ENQUEUE)
 

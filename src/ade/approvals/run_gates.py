@@ -174,4 +174,5 @@ async def _ruling(
 
 
 def _refused(kind: FailureKind, message: str) -> Failed:
-    return Failed(TaskError(kind=kind, type="Denied", message=message, retryable=False))
+    error = TaskError(kind=kind, type="Denied", message=message, retryable=False)
+    return Failed(error, has_begun=False)

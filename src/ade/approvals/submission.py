@@ -15,7 +15,7 @@ from ade.approvals.digest import read_preview, resources_of
 from ade.approvals.errors import Denied, InvalidPolicy, InvalidSubject
 from ade.approvals.gates import Candidates, candidates
 from ade.approvals.guard import GuardCase, GuardOccasion, GuardRuleSource, GuardRulesVerdict, GuardRuling, rule_on
-from ade.approvals.model import Review, StartMode, Subject
+from ade.approvals.model import PastRun, Review, StartMode, Subject
 from ade.approvals.repository import ApprovalInputs, assessed, demanded, load, load_situation, risk_of
 from ade.approvals.review_requests import ReviewerDirectory, review_of
 from ade.approvals.risk import Risk, level_of
@@ -24,13 +24,14 @@ from ade.errors import AdeError, StoreError
 from ade.events.model import Event
 from ade.settings import runtime
 from ade.stores.ports import Stores
-from ade.tasks.admission import PREVIEW_SUFFIX
+from ade.tasks import decisions as tasks_decisions
+from ade.tasks.admission import PREVIEW_SUFFIX, ROLLBACK_SUFFIX, is_rollback
 from ade.tasks.changes import Change
 from ade.tasks.enqueue import enqueue, enqueue_plan, fresh_id
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
-from ade.tasks.service import decide, get
+from ade.tasks.service import Check, any_version, decide, decide_edit, fresh_kind, get
 
 # The guard reads every word of the arguments. Large ones are judged on a thread, one after the other, so that only
 # their own caller waits.
@@ -74,7 +75,14 @@ async def ruled(
     score = (await risk_of(stores, task, situation, task.preview)).score if needs_score else None
     arguments = await payloads.load(task.args)  # also resolves a reference to a blob
     case = GuardCase(name=task.name, arguments=arguments, resources=resources_of(task), tags=task.tags, score=score)
-    return await apply_guard(rulebook, case, occasion)
+    ruling = await apply_guard(rulebook, case, occasion)
+    if is_rollback(task) and ruling.verdict is not GuardRulesVerdict.DENY:
+        case.name = task.name.removesuffix(ROLLBACK_SUFFIX)
+        of_task = await apply_guard(rulebook, case, occasion)
+        return (
+            of_task if of_task.verdict is GuardRulesVerdict.DENY else ruling
+        )  # what freezes a task freezes its rollback
+    return ruling
 
 
 async def log_denied(
@@ -167,6 +175,44 @@ async def submit(stores: Stores, payloads: Payloads, task_id: str, *, actor: str
     return (await carry_on(stores, payloads, submitted))[0]
 
 
+async def replay(
+    stores: Stores,
+    payloads: Payloads,
+    task_id: str,
+    *,
+    args: Raw | None = None,
+    actor: str | None = None,
+    check: Check = any_version,
+) -> Task:
+    """Run a failed task again with fresh attempts, optionally with corrected arguments. A governed task must be
+    approved again first. Raises Denied if the guard forbids the corrected arguments."""
+    required: tuple[str, ...] = ()
+    if args is not None:
+        task = await get(stores, task_id)
+        required = await _required_for(stores, payloads, structs.replace(task, args=args))
+        args = await payloads.spill(task_id, fresh_kind(), args)
+
+    def decision(task: Task, now: int, ran: PastRun | None = None) -> Change:
+        check(task)
+        return tasks_decisions.replay(
+            task, now=now, preview_id=fresh_id(now), actor=actor, args=args, ran=ran, required=required
+        )
+
+    replayed = await (decide if args is None else decide_edit)(stores, task_id, decision)
+    return (await carry_on(stores, payloads, replayed))[0]
+
+
+async def _required_for(stores: Stores, payloads: Payloads, task: Task) -> tuple[str, ...]:
+    """Return the policies that the guard demands for these arguments. Raises Denied."""
+    situation = await load_situation(stores)
+    rulings = [await ruled(stores, payloads, task, situation, occasion) for occasion in _BEFORE_IT_RUNS]
+    for ruling in rulings:
+        if ruling.verdict is GuardRulesVerdict.DENY:
+            await log_denied(stores, task, ruling, GuardOccasion.RUN)
+            raise Denied(f"{task.name} was not replayed: {ruling.reason} (rule {ruling.rule})")
+    return demanding(task, rulings).required
+
+
 async def previews(stores: Stores, name: str) -> bool:
     """Whether some worker can preview tasks of this name."""
     return any(each.has_preview for each in await stores.workers.definitions() if each.name == name)
@@ -250,7 +296,9 @@ async def assess(
                 await log_denied(stores, task, ruling, GuardOccasion.RUN)
                 return await send_back(stores, task_id, preview_id, f"a guard rule forbids it: {ruling.reason}")
         review = demanding(task, rulings)
-        demand = await demanded(stores, task, situation, preview=preview, required=review.required, reason=review.reason)
+        demand = await demanded(
+            stores, task, situation, preview=preview, required=review.required, reason=review.reason
+        )
 
         def decision(now_there: Task, now: int) -> Change | None:
             is_same = (review_of(now_there).preview_id, now_there.submitted_at) == (preview_id, task.submitted_at)

@@ -23,6 +23,11 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,199}")
 _MAX_TAGS, _MAX_TAG, _MAX_KEY, _MAX_DEPENDENCIES, _MAX_ATTEMPTS = 50, 100, 500, 1000, 1000
 
 
+def is_rollback(task: Task) -> bool:
+    """Whether a task undoes another one."""
+    return task.source == SYSTEM and task.name.endswith(ROLLBACK_SUFFIX)
+
+
 def is_own_step(name: str) -> bool:
     """Whether only ADE itself enqueues tasks of this name."""
     return name.endswith(OWN_SUFFIXES) or name in _OWN_NAMES

@@ -14,6 +14,7 @@ from ade.errors import InvalidTask
 from ade.stores.ports import Stores, TaskQuery
 from ade.tasks.changes import Change
 from ade.tasks.decisions import cancel, discard, replay
+from ade.tasks.enqueue import fresh_id
 from ade.tasks.lifecycle import FINAL, RULES, Status, Verb
 from ade.tasks.model import Task
 from ade.tasks.service import cancel_lock_waits, notify_for, settle_broken
@@ -93,7 +94,7 @@ async def act(
 
     def decision(task: Task, now: int) -> Change:
         if action is BulkActionKind.RETRY:
-            return replay(task, now=now, actor=actor)
+            return replay(task, now=now, preview_id=fresh_id(now), actor=actor)
         return discard(task, reason or "", now=now, actor=actor)
 
     return await _change(stores, page.tasks, decision, is_more=is_more)

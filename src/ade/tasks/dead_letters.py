@@ -8,6 +8,7 @@ from ade.errors import InvalidTask
 from ade.stores.ports import Stores, TaskQuery
 from ade.tasks.changes import Change
 from ade.tasks.decisions import UnknownFingerprint, discard, fingerprint, pattern, replay
+from ade.tasks.enqueue import fresh_id
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.service import notify_for
@@ -90,7 +91,13 @@ async def replay_all(
 ) -> BulkResult:
     """Replay all matching dead letters, each with fresh attempts. `on_progress` gets the size of each batch."""
     return await _change_all(
-        stores, query, same_as, limit, lambda task, now: replay(task, now=now, actor=actor), on_progress, most
+        stores,
+        query,
+        same_as,
+        limit,
+        lambda task, now: replay(task, now=now, preview_id=fresh_id(now), actor=actor),
+        on_progress,
+        most,
     )
 
 

@@ -5,7 +5,7 @@ import re
 
 from msgspec import Raw
 
-from ade.approvals.model import GateState, closed_review, edited
+from ade.approvals.model import GateState, PastRun, Review, closed_review, edited
 from ade.errors import AdeError, IllegalTransition, InvalidTask
 from ade.events.model import ALERT, Event
 from ade.failures import FAILURES, MAX_THROTTLES, FailureKind, TaskError, grown_timeout_ms
@@ -64,7 +64,7 @@ def fail_run(task: Task, failed: Failed, *, now: int, randomness: float) -> Chan
         return _retry(
             task, failed, counts=counts, grows=policy.grows_timeout, guard=guard, now=now, randomness=randomness
         )
-    return _fail(task, failed.error, guard=guard, now=now)
+    return _fail(task, failed.error, guard=guard, now=now, has_begun=failed.has_begun)
 
 
 def _retry(
@@ -97,12 +97,13 @@ def _retry(
     )
 
 
-def _fail(task: Task, error: TaskError, *, guard: ChangePrecondition, now: int) -> Change:
+def _fail(task: Task, error: TaskError, *, guard: ChangePrecondition, now: int, has_begun: bool = True) -> Change:
     payload: dict[str, object] = {
         "attempt": task.attempt,
         "run_id": task.run_id,
         "kind": error.kind,
         "error": f"{error.type}: {error.message}"[:500],
+        **_begun(has_begun),
     }
     alerts = (Event(type=ALERT, at=now, task_id=task.id, payload=payload),) if FAILURES[error.kind].alert else ()
     return change(
@@ -156,13 +157,23 @@ def withhold(task: Task, outcome: Withheld, *, now: int) -> Change:
         now=now,
         target=outcome.status,
         guard=ChangePrecondition(run_id=task.run_id),
-        payload={"run_id": task.run_id, "worker": task.worker_id, "reason": outcome.reason},
+        payload={
+            "run_id": task.run_id,
+            "worker": task.worker_id,
+            "reason": outcome.reason,
+            **_begun(outcome.has_begun),
+        },
         more_events=outcome.events,
         worker_id=None,
         lease_until=None,
         attempt=task.attempt - 1,
         also=outcome.fields,
     )
+
+
+def _begun(has_begun: bool) -> dict[str, object]:
+    """A run that ended before its handler was called is marked in the log, so that nothing is undone that never ran."""
+    return {} if has_begun else {"has_begun": False}
 
 
 def requeue(task: Task, *, now: int) -> Change:
@@ -224,13 +235,37 @@ def miss_deadline(task: Task, *, now: int) -> Change:
     return _fail(task, error, guard=ChangePrecondition(version=task.version), now=now)
 
 
-def replay(task: Task, *, now: int, actor: str | None = None, args: Raw | None = None) -> Change:
-    """Run a dead letter again as a new generation with fresh attempts, optionally with corrected arguments."""
-    fields: dict[str, object] = {} if args is None else {"args": args, **edited(task.review, actor, now)}
+def replay(
+    task: Task,
+    *,
+    now: int,
+    preview_id: str | None = None,
+    actor: str | None = None,
+    args: Raw | None = None,
+    ran: PastRun | None = None,
+    required: tuple[str, ...] = (),
+) -> Change:
+    """Run a dead letter again as a new generation with fresh attempts, optionally with corrected arguments.
+
+    A governed task is submitted, and joins its queue only once it is approved again. `preview_id` is for its next
+    preview; `required` are the policies that the guard demands for the corrected arguments.
+    """
+    fields: dict[str, object] = {} if args is None else {"args": args}
+    review = task.review if args is None else edited(task.review, actor, now, ran)
+    if required:
+        review = structs.replace(review or Review(), required=required)
+    is_governed = review is not None and review.is_governed
+    if review is not None and is_governed:
+        review = closed_review(review, GateState.SUPERSEDED, now)
+        review = structs.replace(review, preview_id=preview_id if review.has_preview else None)
+        fields |= {"submitted_at": now, "approved_at": None, "preview": None, "digest": None, "risk": None}
+    if review is not task.review:
+        fields["review"] = review
     return change(
         task,
         Verb.REPLAY,
         now=now,
+        target=Status.SUBMITTED if is_governed else Status.PENDING,
         actor=actor,
         payload={"generation": task.generation + 1, "edited": args is not None},
         generation=task.generation + 1,
@@ -256,14 +291,15 @@ def discard(task: Task, reason: str, *, now: int, actor: str | None = None) -> C
     return change(task, Verb.DISCARD, now=now, actor=actor, payload={"reason": reason}, discarded=True, reason=reason)
 
 
-def edit(task: Task, *, now: int, actor: str | None = None, **fields: object) -> Change:
+def edit(task: Task, *, now: int, actor: str | None = None, ran: PastRun | None = None, **fields: object) -> Change:
     """Change a draft and check it like a new task. Its dependencies cannot change."""
     if fields.keys() & {"depends_on", "after_failure"}:
         raise InvalidTask("what a draft waits for cannot be changed; make a new draft instead")
     about: dict[str, object] = {"fields": sorted(fields)}
     if "needs" in fields:
         fields["needs"] = needs_of(fields["needs"])  # type: ignore[arg-type]  # checked there
-    also = {**fields, **edited(task.review, actor, now), "preview": None, "digest": None, "risk": None}
+    review = edited(task.review, actor, now, ran)
+    also = {**fields, "review": review, "preview": None, "digest": None, "risk": None, "approved_at": None}
     after_edit = change(task, Verb.EDIT, now=now, actor=actor, payload=about, also=also)
     check_task(after_edit.after)
     return after_edit

@@ -106,7 +106,7 @@ RULES: Mapping[Verb, TransitionRule] = {
     Verb.DEFER: _rule((_S.RUNNING,), _S.PENDING),
     Verb.RECALL: _rule((_S.PENDING,), _S.PENDING),
     Verb.CANCEL: _rule(_LEAVABLE, _S.CANCELLED),
-    Verb.REPLAY: _rule((_S.FAILED,), _S.PENDING),
+    Verb.REPLAY: _rule((_S.FAILED,), _S.PENDING, _S.SUBMITTED),  # submitted: it needs a new approval first
     Verb.DISCARD: _rule((_S.FAILED,), _S.FAILED),
 }
 

@@ -24,6 +24,7 @@ class Failed(Struct, frozen=True):
 
     error: TaskError
     retry_after_ms: int | None = None  # minimum delay that the failure requests
+    has_begun: bool = True  # False: the handler was never called
 
 
 class Released(Struct, frozen=True):
@@ -46,6 +47,7 @@ class Withheld(Struct, frozen=True, kw_only=True):
     status: Status = Status.REVIEWING
     events: tuple[Event, ...] = ()
     fields: Mapping[str, object] = {}
+    has_begun: bool = True  # False: the handler was never called
 
 
 Outcome = Succeeded | Failed | Released | Deferred | Withheld

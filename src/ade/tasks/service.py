@@ -6,17 +6,20 @@ Every change reads the record, decides, and commits with a guard. A stale write 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 
 from msgspec import Raw
 
+from ade.approvals.model import PastRun
 from ade.errors import AdeError, IllegalTransition, StaleWrite, StoreCorrupt, UnknownTask, WaitTimeout
+from ade.events.model import Event
 from ade.locks.model import DEFAULT_NAMESPACE, LockRequest, by_namespace
 from ade.locks.requests import request_id
 from ade.stores.ports import DONE, STOP, WORK, Stores, TaskQuery
 from ade.tasks import decisions
-from ade.tasks.changes import Change
+from ade.tasks.changes import EVENT_OF, Change
 from ade.tasks.decisions import break_chain, requeue
-from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status
+from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status, Verb
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
 
@@ -214,26 +217,6 @@ async def _cancel_children(stores: Stores, parent: Task, actor: str | None) -> N
             parents.append(parent_id)
 
 
-async def replay(
-    stores: Stores,
-    payloads: Payloads,
-    task_id: str,
-    *,
-    args: Raw | None = None,
-    actor: str | None = None,
-    check: Check = any_version,
-) -> Task:
-    """Run a failed task again with fresh attempts, optionally with corrected arguments."""
-    if args is not None:
-        args = await payloads.spill(task_id, _fresh_kind(), args)
-
-    def decision(task: Task, now: int) -> Change:
-        check(task)
-        return decisions.replay(task, now=now, actor=actor, args=args)
-
-    return await decide(stores, task_id, decision)
-
-
 async def discard(
     stores: Stores, task_id: str, reason: str, *, actor: str | None = None, check: Check = any_version
 ) -> Task:
@@ -270,16 +253,89 @@ async def edit(
     """Change a draft; the result is checked like a new task."""
     args = fields.get("args")
     if isinstance(args, Raw):
-        fields["args"] = await payloads.spill(task_id, _fresh_kind(), args)
+        fields["args"] = await payloads.spill(task_id, fresh_kind(), args)
 
-    def decision(task: Task, now: int) -> Change:
+    def decision(task: Task, now: int, ran: PastRun | None) -> Change:
         check(task)
-        return decisions.edit(task, now=now, actor=actor, **fields)
+        return decisions.edit(task, now=now, actor=actor, ran=ran, **fields)
 
-    return await decide(stores, task_id, decision)
+    return await decide_edit(stores, task_id, decision)
 
 
-def _fresh_kind() -> str:
+EditDecision = Callable[[Task, int, PastRun | None], Change]
+
+
+async def decide_edit(stores: Stores, task_id: str, decision: EditDecision) -> Task:
+    """Decide on new arguments. What the task ran with before is looked up first, and kept in its record."""
+    while True:
+        seen = await get(stores, task_id)
+        ran = await last_run(stores, seen)
+        try:
+            return await decide(stores, task_id, partial(_decided, decision, seen, ran))
+        except _Changed:
+            continue
+
+
+class _Changed(Exception):
+    """The record was changed between two looks at it."""
+
+
+def _decided(decision: EditDecision, seen: Task, ran: PastRun | None, task: Task, now: int) -> Change:
+    if task.version != seen.version:
+        raise _Changed
+    return decision(task, now, ran)
+
+
+(_CLAIMED,), (_DEFERRED,), (_REPLAYED,) = EVENT_OF[Verb.CLAIM], EVENT_OF[Verb.DEFER], EVENT_OF[Verb.REPLAY]
+_EDITED = frozenset({*EVENT_OF[Verb.EDIT], _REPLAYED})
+_RUN_ENDS = frozenset(
+    kind
+    for verb in (Verb.SUCCEED, Verb.RETRY, Verb.FAIL, Verb.HOLD, Verb.STALL, Verb.RELEASE, Verb.DEFER, Verb.CANCEL)
+    for kind in EVENT_OF[verb]
+)
+_UNCERTAIN = frozenset({*EVENT_OF[Verb.CANCEL], *EVENT_OF[Verb.STALL]})
+_EVENTS_PAGE = 1_000
+
+
+async def last_run(stores: Stores, task: Task) -> PastRun | None:
+    """Return what the last run that began ran with; None if none has. The log knows which runs began."""
+    past = None if task.review is None else task.review.ran
+    if task.started_at is None and task.generation == 1:
+        return past
+    has_begun, is_claimed, is_logged, generation, after = False, False, False, 1, 0
+    began_in = task.generation
+    while events := await stores.events.read(after, _EVENTS_PAGE, task_id=task.id):
+        for event in events:
+            if event.type in _EDITED and (event.payload.get("edited") or "args" in _fields_of(event)):
+                has_begun = False
+            elif event.type == _CLAIMED:
+                is_claimed = is_logged = True
+            elif event.type in _RUN_ENDS and is_claimed:
+                is_claimed = False
+                if _shows_a_start(event, task):
+                    has_begun, began_in = True, generation
+            if event.type == _REPLAYED:
+                generation += 1
+        after = events[-1].seq
+    if not is_logged and task.started_at is not None:  # the log has been trimmed
+        has_begun = True
+    return PastRun(args=task.args, digest=task.digest, generation=began_in) if has_begun else past
+
+
+def _shows_a_start(event: Event, task: Task) -> bool:
+    """Whether the run that this event ends had begun. If it was cancelled or lost, that is not known: a governed task
+    cannot have begun without an approval."""
+    if event.type in _UNCERTAIN and task.approved_at is None:
+        return task.review is None or not task.review.is_governed
+    return event.type != _DEFERRED and event.payload.get("has_begun") is not False
+
+
+def _fields_of(event: Event) -> Sequence[str]:
+    fields = event.payload.get("fields")
+    return fields if isinstance(fields, list) else ()
+
+
+def fresh_kind() -> str:
     """A unique blob name: of two concurrent edits, the rejected one must not overwrite the other's blob."""
     return f"{os.urandom(4).hex()}.args"
 

@@ -15,7 +15,7 @@ from ade.approvals.run_gates import RunStep, check_before_run, check_tool_call, 
 from ade.approvals.submission import admitted, follow_up, previewed
 from ade.settings.runtime import RuntimeSettingsCache
 from ade.stores.ports import Stores
-from ade.tasks.admission import PREVIEW_SUFFIX, ROLLBACK_SUFFIX, admit
+from ade.tasks.admission import PREVIEW_SUFFIX, admit, is_rollback
 from ade.tasks.enqueue import enqueue_plan
 from ade.tasks.handlers import Handler, Registry
 from ade.tasks.model import Task
@@ -64,7 +64,7 @@ class ApprovalChecker:
         """
         task, handler, rules = run.task, run.handler, self._rules
         if task.source == SYSTEM:
-            return self._serve(run) if task.name.endswith(ROLLBACK_SUFFIX) else None
+            return self._check_rollback(run, previews) if is_rollback(task) else None
         if handler is None or rules is None:
             return None
         if task.review is None and not handler.definition.has_preview:
@@ -73,8 +73,12 @@ class ApprovalChecker:
                 return None
         return self._check(run, handler, rules, previews)
 
-    async def _serve(self, run: Run) -> Outcome | None:
-        return Succeeded(Raw(b"null")) if await is_needless(self._stores, self._payloads, run.task) else None
+    async def _check_rollback(self, run: Run, previews: PreviewRunner) -> Outcome | None:
+        if await is_needless(self._stores, self._payloads, run.task):
+            return Succeeded(Raw(b"null"))
+        if run.handler is None or self._rules is None:
+            return None
+        return await self._check(run, run.handler, self._rules, previews)
 
     async def _check(self, run: Run, handler: Handler, rules: RulebookCache, previews: PreviewRunner) -> Outcome | None:
         rulebook = await rules.current()

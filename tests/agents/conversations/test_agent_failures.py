@@ -14,7 +14,7 @@ from ade.agents.conversations.rules import RestartLimits
 from ade.errors import NotConfirmed
 from ade.events.model import ALERT
 from ade.failures import Backoff, FailureKind, TaskError
-from ade.tasks.service import replay
+from ade.approvals.submission import replay
 from tests.agents.conversations.coding_agent import TALK, Coder, tasks_of, turns
 from tests.agents.conversations.consumers import Points, Waterworks
 from tests.domain import AgentProgress, DurableInbox, Inbox, enqueue

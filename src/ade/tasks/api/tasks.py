@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from ade.accounts.model import Permission
+from ade.approvals import submission
 from ade.errors import IllegalTransition, ResultExpired, WaitTimeout
 from ade.events.model import Event, is_of_access
 from ade.server.context import RequestContext, Services, can_read_access_events, check_own, page, position
@@ -55,7 +56,7 @@ async def replayed(services: Services, request: RequestContext, task: Task, args
     """Replay a failed task. The status is checked first, so that rejected arguments leave no blob behind."""
     if task.status is not Status.FAILED:
         raise IllegalTransition(f"task {task.id} is {task.status}: only a failed task can be run again")
-    return await tasks_service.replay(
+    return await submission.replay(
         services.stores,
         services.payloads,
         task.id,
