@@ -123,7 +123,7 @@ async def open_site(kind: str, folder: Path, **flags: object) -> AsyncIterator[S
     }
     done: list[dict[str, Any]] = []
     settings = load(flags=chosen, files=[]).settings
-    async with bank(done, settings) as app, serve_http(app) as served, app.worker():
+    async with bank(done, settings) as app, serve_http(app) as served, app.worker(queues=["default"]):
         client = HttpClient(served.url)
         try:
             house = House(app, served.url, None, client)

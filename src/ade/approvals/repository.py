@@ -10,7 +10,7 @@ from ade.approvals.delegations import load_delegations
 from ade.approvals.digest import read_preview, resources_of, subject_of
 from ade.approvals.errors import UnknownRulebook
 from ade.approvals.model import GateState
-from ade.approvals.review_requests import ApprovalRequirement, ReviewerDirectory, review_of
+from ade.approvals.review_requests import ApprovalRequirement, ReviewerDirectory, review_of, writers_of
 from ade.approvals.risk import Risk, RiskFacts, RiskLevel
 from ade.approvals.risk import assess as assess_risk
 from ade.approvals.rulebook import USUAL, Rulebook, SelectedPolicy, criticalities_of, policy_for
@@ -214,7 +214,21 @@ async def demanded(
         reason=reason,
         step=step,
         about=about,
+        inherited=await _writers_above(stores, task),
     )
+
+
+async def _writers_above(stores: Stores, task: Task) -> frozenset[str]:
+    """Return who wrote the tasks that this one descends from: they cannot approve what their tasks enqueue."""
+    writers, seen = set[str](), {task.id}
+    while task.parent_id is not None and task.parent_id not in seen:
+        [parent] = await stores.tasks.get([task.parent_id])
+        if parent is None:
+            break
+        writers |= writers_of(parent)
+        seen.add(parent.id)
+        task = parent
+    return frozenset(writers)
 
 
 def _is_for_people(task: Task) -> bool:

@@ -37,6 +37,7 @@ class ApprovalRequirement(Struct, frozen=True, kw_only=True):
     reason: str = ""
     step: str = ""
     about: object = None  # the subject of a step within a run
+    inherited: frozenset[str] = frozenset()  # accounts with a conflict at the tasks that this one descends from
 
 
 def review_of(task: Task) -> Review:
@@ -44,12 +45,17 @@ def review_of(task: Task) -> Review:
     return task.review or Review()
 
 
-def conflicts_of(task: Task, directory: Directory) -> frozenset[str]:
-    """Return accounts with an author conflict: author, editors since the last gate, and owners of programs among
-    them."""
-    gate = review_of(task).gate
-    involved = {task.author_id or "", *review_of(task).editors, *(gate.conflicts if gate is not None else ())}
-    found = _with_owners((_account_of(each) for each in involved if each), directory)
+def writers_of(task: Task) -> frozenset[str]:
+    """Return the accounts that wrote a task: its author, its editors, and those in conflict at its last gate."""
+    review = review_of(task)
+    conflicts = review.gate.conflicts if review.gate is not None else ()
+    return frozenset(each for each in (task.author_id, *review.editors, *conflicts) if each)
+
+
+def conflicts_of(task: Task, directory: Directory, inherited: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Return accounts with an author conflict: those who wrote the task or one that it descends from, and the owners
+    of programs among them."""
+    found = _with_owners((_account_of(each) for each in writers_of(task) | inherited), directory)
     return frozenset(found | {directory.who(each) for each in found})  # the persons too, for audits of the log alone
 
 
@@ -87,7 +93,7 @@ def open_gate(
         policy=demand.policy,
         policies=demand.policies,
         required=demand.required,
-        conflicts=conflicts_of(task, people.directory),
+        conflicts=conflicts_of(task, people.directory, demand.inherited),
         opened_at=now,
         step=demand.step,
         about=demand.about,

@@ -161,6 +161,7 @@ class NewTask(Form, kw_only=True):
         | None
     ) = None
     parent: Annotated[TaskId, Option("parent_id", read_id)] | None = None
+    run: Annotated[str, Meta(max_length=60)] | None = None  # the run of the parent that enqueues it, if a worker does
     team: Annotated[str, Option("team")] | None = None
     ticket: Annotated[str, Option("ticket_ref")] | None = None
     approval: Annotated[list[str], Option(help="Require approval under this policy.", metavar="POLICY")] | None = None

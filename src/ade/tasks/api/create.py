@@ -98,14 +98,17 @@ def _call(
     options: TaskOptions = form.options()  # type: ignore[assignment] # its fields are named after the options
     if is_batch:
         options.pop("after", None)  # tasks of a batch can refer to each other before they have IDs
-    if request.author is not None:
+    parent = parents.get(form.parent or "")
+    if parent is not None and parent.author_id is not None and is_run_by(request, parent, form.run):
+        options["author"] = parent.author_id  # the worker's account only runs what others have written
+    elif request.author is not None:
         options["author"] = request.author
     if request.trace is not None:
         options.setdefault("trace", request.trace)
     if request.key is not None and "key" not in options:
         options["key"] = request.key if index == 0 else f"{request.key}:{index}"
     elif form.key is not None and request.caller is not None:
-        options["key"] = key_for(request, form.key, parents.get(form.parent or ""))
+        options["key"] = key_for(request, form.key, parent, form.run)
     try:
         definition, args = checked_arguments(definitions, form.name, form.args, allow_unknown=form.allow_unknown)
         return Invocation(_plan(services, definition, options), args)
@@ -150,29 +153,31 @@ def _notification(task: Task, form: NewTask, now: int) -> list[Task]:
 async def parents_of(services: Services, request: RequestContext, forms: Sequence[NewTask]) -> dict[str, Task]:
     """Return the tasks that the new ones name as their parents.
 
-    Over HTTP, a parent must belong to the caller, or run on one of the caller's workers, unless the caller has the
-    `operate` permission. Any other parent is treated as if it did not exist. Raises InvalidTask.
+    Over HTTP, a parent must belong to the caller, or the request must come from its run on one of the caller's workers,
+    unless the caller has the `operate` permission. Any other parent is treated as if it did not exist. Raises
+    InvalidTask.
     """
-    wanted = [each for each in dict.fromkeys(form.parent for form in forms) if each is not None]
-    ids = [each for each in wanted if is_task_id(each)]
+    runs = {form.parent: form.run for form in forms if form.parent is not None}
+    ids = [each for each in runs if is_task_id(each)]
     found = {task.id: task for task in await services.stores.tasks.get(ids) if task is not None}
-    for task_id in wanted:
+    for task_id in runs:
         if task_id not in found:
             raise _unknown(task_id)
     if request.caller is None or Permission.OPERATE in request.caller.permissions:
         return found
-    others = {task.author_id: task.id for task in found.values() if not is_run_by(request, task)}
+    others = {task.author_id: task.id for task in found.values() if not is_run_by(request, task, runs[task.id])}
     for author, task_id in others.items():
         await check_own(services, request, author, _unknown(task_id))
     return found
 
 
-def is_run_by(request: RequestContext, task: Task) -> bool:
-    """Whether one of the caller's workers is running the task."""
-    return task.status is Status.RUNNING and owner_of(task.worker_id or "") == account_of(request)
+def is_run_by(request: RequestContext, task: Task, run_id: str | None) -> bool:
+    """Whether the request comes from this run of the task, on one of the caller's workers."""
+    is_here = task.status is Status.RUNNING and owner_of(task.worker_id or "") == account_of(request)
+    return is_here and run_id is not None and run_id == task.run_id
 
 
-def key_for(request: RequestContext, key: str, parent: Task | None) -> str:
+def key_for(request: RequestContext, key: str, parent: Task | None, run_id: str | None) -> str:
     """Return the idempotency key as it is stored.
 
     Keys are unique per task name and queue. The keys of accounts without the `operate` permission get a prefix of
@@ -182,7 +187,7 @@ def key_for(request: RequestContext, key: str, parent: Task | None) -> str:
     caller = request.caller
     if caller is None or Permission.OPERATE in caller.permissions:
         return key
-    if parent is not None and is_run_by(request, parent) and not key.startswith(OF_OTHERS):
+    if parent is not None and is_run_by(request, parent, run_id) and not key.startswith(OF_OTHERS):
         return key
     return own_task_key(caller.user.id, key)
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, structs
 
 from ade import VERSION
 from ade.client.client import Client
@@ -112,7 +112,8 @@ class HttpContextBackend:
 
     async def _spawn(self, run: Run, tasks: list[Task]) -> list[Task]:
         """Enqueue children with an idempotency key, so that a lost response creates no duplicate."""
-        forms, key = [new_task_of(task) for task in tasks], f"{run.id}-{tasks[0].id}"
+        forms = [structs.replace(new_task_of(task), run=run.id) for task in tasks]
+        key = f"{run.id}-{tasks[0].id}"
         made = await self._asked(run, lambda: self._client.create_tasks(tasks=forms, request_key=key))
         return list(made.items)
 
