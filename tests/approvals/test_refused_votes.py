@@ -215,6 +215,8 @@ async def test_where_nobody_is_asked_who_he_is_nobody_votes(ops: Operations) -> 
     task = await held(ops, author="zoe")
     caller = await local_caller(ops.services.stores)
     for operation, way in WAYS.items():
+        if operation == "revoke_approval":
+            continue  # it is for operators too, and asks people again
         with pytest.raises(NotPermitted):
             as_caller(caller, operation)
         with pytest.raises(NotPermitted):

@@ -320,14 +320,14 @@ async def comment_on_approval(services: Services, request: RequestContext, task_
     return await approvals_service.comment(services.stores, task_id, body.text, actor=acting(request))
 
 
-@operation("POST /approvals/{task_id}/revoke", permission=Permission.VOTE)
+@operation("POST /approvals/{task_id}/revoke", permission=(Permission.VOTE, Permission.OPERATE))
 async def revoke_approval(services: Services, request: RequestContext, task_id: str, body: RevokeApproval) -> Task:
-    """Take an approval back. Voters can revoke their own approval; revoking that of others takes an admin."""
-    account = voter(request)
+    """Take an approval back. Those whose approval counts can revoke it; otherwise it takes an operator."""
+    account = acting(request)
     check_id(task_id)
-    gate = gate_for(await get(services.stores, task_id))
-    if account not in {vote.voter for vote in gate.votes}:
-        request.require(Permission.ADMINISTER)  # also of the token, if the caller uses one
+    gate, people = gate_for(await get(services.stores, task_id)), await load_people(services.stores)
+    has_approved = account in approvals_service.approvers(gate, people.directory)
+    request.require(Permission.VOTE if has_approved else Permission.OPERATE)  # also of the token, if there is one
     return await approvals_service.revoke(services.stores, task_id, body.reason, actor=account)
 
 

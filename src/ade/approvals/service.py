@@ -2,13 +2,14 @@
 
 from msgspec import Raw, Struct, structs
 
-from ade.accounts.model import InvalidDelegation, Permission
+from ade.accounts.model import Directory, InvalidDelegation, Permission
 from ade.accounts.users import get_user, permitted
 from ade.approvals import decisions
 from ade.approvals.decisions import advance_review
 from ade.approvals.delegations import create
 from ade.approvals.digest import digest_at
 from ade.approvals.errors import ConflictOfInterest, GateClosed, NotEligible, ReauthenticationNeeded
+from ade.approvals.gates import uncounted
 from ade.approvals.model import Decision, Delegation, Gate
 from ade.approvals.repository import load_people
 from ade.approvals.review_requests import ReviewerDirectory, review_of
@@ -83,14 +84,20 @@ async def comment(stores: Stores, task_id: str, text: str, *, actor: str) -> Tas
 
 
 async def revoke(stores: Stores, task_id: str, reason: str, *, actor: str) -> Task:
-    """Revoke an approval before the task runs. For its voters, and for admins."""
+    """Revoke an approval before the task runs. For those whose approval counts, and for operators."""
     people = await load_people(stores)
-    gate = gate_for(await get(stores, task_id))
-    if actor not in {vote.voter for vote in gate.votes}:
-        await permitted(stores, actor, Permission.ADMINISTER, "revoke an approval that others gave")
+    if actor not in approvers(gate_for(await get(stores, task_id)), people.directory):
+        await permitted(stores, actor, Permission.OPERATE, "revoke an approval that others gave")
     return await decide(
         stores, task_id, lambda task, now: decisions.revoke(task, people, now=now, actor=actor, reason=reason)
     )
+
+
+def approvers(gate: Gate, directory: Directory) -> frozenset[str]:
+    """Return the accounts whose approval counts at this gate."""
+    ignored = uncounted(gate, directory)
+    approved = (vote for vote in gate.votes if vote.decision is Decision.APPROVE)
+    return frozenset(vote.voter for vote in approved if vote.seq not in ignored)
 
 
 async def break_glass(
