@@ -16,7 +16,7 @@ from ade.composition.server import serve_http
 from ade.settings import load
 from ade.stores.ports import Stores
 from ade.tasks.model import Task
-from tests.http.conftest import Answer, House, store_url
+from tests.server.conftest import Answer, House, store_url
 from tests.worker.workshop import eventually
 
 PASSWORD = "correct horse battery staple"

@@ -176,6 +176,7 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_task_id: str | None = None
     updated_at: int = 0
     author: str | None = None  # who wrote it as it is, and so every task it makes
+    writers: tuple[str, ...] = ()  # who wrote it before: they cannot approve its tasks either
 
 
 class Effect(Struct, frozen=True, kw_only=True, omit_defaults=True):

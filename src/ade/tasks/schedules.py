@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec import structs
 
 from ade.approvals.errors import Denied
+from ade.approvals.model import Review
 from ade.errors import AdeError, IdempotencyConflict, StaleWrite, UnknownSchedule
 from ade.events import model as events_model
 from ade.events.model import Event
@@ -40,22 +41,24 @@ async def get(stores: Stores, name: str) -> Schedule:
 
 async def put(stores: Stores, schedule: Schedule, *, actor: str | None = None) -> Schedule:
     """Create or replace a schedule; `actor` becomes its author. Raises InvalidSchedule, with nothing stored."""
-    planned = _planned(stores, schedule, actor)
+    planned = _planned(stores, schedule, await find(stores, schedule.name), actor)
     await stores.schedules.put(planned, _change(stores, planned, actor))
     return planned
 
 
 async def replace(stores: Stores, seen: Schedule, schedule: Schedule, *, actor: str | None = None) -> Schedule:
     """Like `put`, if the schedule is still as it was seen. Raises StaleWrite otherwise, with nothing stored."""
-    planned = _planned(stores, schedule, actor)
+    planned = _planned(stores, schedule, seen, actor)
     if not await stores.schedules.put(planned, _change(stores, planned, actor), seen=seen):
         raise StaleWrite(f"schedule {seen.name[:200]!r} has fired or changed since; read it again and decide again")
     return planned
 
 
-def _planned(stores: Stores, schedule: Schedule, actor: str | None) -> Schedule:
-    written = schedule if actor is None else structs.replace(schedule, author=actor)
-    return plan(written, now=stores.clock.now())
+def _planned(stores: Stores, schedule: Schedule, before: Schedule | None, actor: str | None) -> Schedule:
+    author = schedule.author if actor is None else actor
+    earlier = () if before is None else (*before.writers, before.author)
+    writers = tuple(dict.fromkeys(each for each in earlier if each and each != author))
+    return plan(structs.replace(schedule, author=author, writers=writers), now=stores.clock.now())
 
 
 def _change(stores: Stores, planned: Schedule, actor: str | None) -> Event:
@@ -140,7 +143,8 @@ async def fire_now(
 ) -> Task:
     """Enqueue the schedule's task now, without changing later firings. Raises UnknownSchedule and Denied.
 
-    `keep` stores new tasks. If the schedule has no author, the actor is the author of the task.
+    `keep` stores new tasks. Neither the writers of the schedule nor the actor can approve the task. If the schedule has
+    no author, the actor is the author of the task.
     """
     schedule = await get(stores, name)
     definitions = {definition.name: definition for definition in await stores.workers.definitions()}
@@ -174,6 +178,8 @@ def _template(definition: Definition, defaults: TaskSettings, limit_ms: int | No
 
 
 def _from_schedule(template: Task, schedule: Schedule, actor: str | None = None) -> Task:
+    fired_by = (actor,) if actor is not None and schedule.author not in (None, actor) else ()
+    others = tuple(dict.fromkeys((*schedule.writers, *fired_by)))
     return structs.replace(
         template,
         queue=schedule.queue,
@@ -181,6 +187,7 @@ def _from_schedule(template: Task, schedule: Schedule, actor: str | None = None)
         source="schedule",
         author_id=schedule.author or actor,
         description=f"schedule {schedule.name}",
+        review=structs.replace(template.review or Review(), editors=others) if others else template.review,
     )
 
 
