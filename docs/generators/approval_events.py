@@ -21,6 +21,7 @@ APPROVAL_EVENTS: Mapping[str, Told] = {
     "task.held": Told(
         "a run may not begin, or not go on, before people agree or a new preview is made; it does not count",
         ("reason", "run_id", "worker"),
+        ("has_begun",),
     ),
     events_model.APPROVAL_REQUESTED: Told("people are asked", ("approval", "gate")),
     events_model.APPROVAL_APPROVED: Told("somebody said yes", (*_GATE, "vote")),

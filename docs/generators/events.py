@@ -47,8 +47,8 @@ EVENTS: Mapping[str, Told] = {
     "task.retry_scheduled": Told(
         "its run failed and will be repeated after the delay", ("attempt", "run_id", "delay_ms", "error")
     ),
-    "task.failed": Told("it failed for good", _END),
-    "task.dlq": Told("beside `task.failed`: it is a dead letter now", _END),
+    "task.failed": Told("it failed for good", _END, ("has_begun",)),
+    "task.dlq": Told("beside `task.failed`: it is a dead letter now", _END, ("has_begun",)),
     ALERT: Told(
         "beside `task.failed`: somebody should look, because it ran out of memory. Also when a conversation rests"
         " because its batches failed too often, then with `what`, `inbox_id`, `failures`, `in_a_row` and `seconds`",
@@ -173,6 +173,7 @@ FIELDS: Mapping[str, str] = {
     "ends_at": "when it is over (a moment)",
     "entry": "the task's place in the order of arrival",
     "error": "type and message of the error, cut to 500 characters",
+    "has_begun": "false if the handler was never called; otherwise left out",
     "expires_at": "when it is over by itself (a moment)",
     "fields": "names of the fields that were changed",
     "generation": "the generation that begins",

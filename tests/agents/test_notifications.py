@@ -4,10 +4,10 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from ade.approvals import submission
 from ade import Retry, Status, Task
 from ade.agents.conversations.model import ItemKind, NewItem, StoredItem
 from ade.agents.notifications import notify, notify_task
+from ade.approvals import submission
 from ade.errors import InvalidInbox, InvalidTask
 from ade.failures import FailureKind, TaskError
 from ade.tasks import service as tasks_service

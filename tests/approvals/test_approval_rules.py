@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ade.approvals import submission
 from ade import Status
 from ade.accounts.model import InvalidDelegation, User
-from ade.approvals import delegations
+from ade.approvals import delegations, submission
 from ade.approvals import service as approvals_service
 from ade.approvals.errors import (
     ConflictOfInterest,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from ade.approvals import submission
 from ade import ConflictOfInterest, Context, DigestMismatch, Status
 from ade.approvals import service as approvals_service
+from ade.approvals import submission
 from ade.errors import InvalidTask
 from ade.settings import runtime
 from ade.tasks import service as tasks_service

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ade.approvals.errors import InvalidPolicy
-from ade.approvals.model import Recheck, Subject, Timeouts, check_policy
+from ade.approvals.gates import fill
+from ade.approvals.model import Policy, Recheck, Subject, Timeouts, check_policy
 from ade.approvals.risk import Risk, RiskLevel, Thresholds, level_of, usual_quorum
 from ade.approvals.rulebook import USUAL, Rulebook, SelectedPolicy, policy_for
 from tests.domain import read_rulebook
@@ -247,3 +248,44 @@ def test_no_policy_stays_open_for_longer_than_any_may(
     assert [step.after_ms for step in policy.steps] == [
         minutes * 60_000 for minutes in moments if minutes * 60_000 < policy.expires_after_ms
     ]
+
+
+_PEOPLE = {"ann": {"a"}, "bob": {"a", "b"}, "cyd": {"b"}, "dee": {"b", "c"}, "eli": {"c"}}
+_rules = st.lists(
+    st.builds(
+        lambda needed, roles: {"needed": needed, "roles": sorted(roles)},
+        st.integers(1, 3),
+        st.sets(st.sampled_from("abc"), min_size=1),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(
+    required=st.lists(_rules, min_size=1, max_size=2),
+    chosen=st.lists(_rules, max_size=2),
+    approving=st.sets(st.sampled_from(sorted(_PEOPLE))),
+)
+def test_whatever_the_author_chooses_the_required_rules_are_met(
+    required: list[list[dict[str, object]]], chosen: list[list[dict[str, object]]], approving: set[str]
+) -> None:
+    """Everyone who meets the combined policy meets what would be required without the author's choice."""
+    names = [f"r{number}" for number in range(len(required))], [f"c{number}" for number in range(len(chosen))]
+    policies = [
+        {"id": name, "rules": rules} for name, rules in zip([*names[0], *names[1]], [*required, *chosen], strict=True)
+    ]
+    rulebook = read_rulebook({"policy": policies})
+    subject = Subject(name="pay", tags=frozenset(), resource_types=frozenset(), level=RiskLevel.LOW)
+    about = risk(10)
+
+    def is_met(policy: Policy) -> bool:
+        able = {
+            who: frozenset(n for n, rule in enumerate(policy.rules) if rule.roles & _PEOPLE[who]) for who in approving
+        }
+        needed = [rule.needed for rule in policy.rules]
+        return len(fill(needed, able)) == sum(needed)
+
+    alone = policy_for(rulebook, subject, about, names[0]).policy
+    together = policy_for(rulebook, subject, about, names[0], chosen=names[1]).policy
+    assert not is_met(together) or is_met(alone)

@@ -11,8 +11,8 @@ from msgspec import Raw
 from ade import Ade, Status, Task
 from ade.approvals import repository as approvals_repository
 from ade.approvals.rollback import prepare_rollbacks
-from ade.errors import IllegalTransition, NotPermitted, UnknownName
 from ade.approvals.submission import replay
+from ade.errors import IllegalTransition, NotPermitted, UnknownName
 from ade.testing import TestKit, harness
 from ade.worker.sweep import settle_reported
 from tests.domain import (

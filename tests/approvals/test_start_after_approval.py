@@ -11,9 +11,9 @@ from ade import Status, Task
 from ade.approvals import service as approvals_service
 from ade.approvals.errors import ApprovalNotGood, ConflictOfInterest
 from ade.approvals.service import sweep_reviews
+from ade.approvals.submission import replay
 from ade.errors import NotPermitted
 from ade.settings import runtime
-from ade.approvals.submission import replay
 from tests.approvals.scene import APPROVE, ONE, REJECT, TWO, Scene
 from tests.domain import Change, ChangePrecondition, GateState, Payloads, TaskQuery, Verb, VoteRequest
 

@@ -6,18 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from ade import Ade, Context, Preview
-from ade.accounts.model import Role, User
-from ade.accounts.tokens import create_token
-from ade.accounts.users import add_user
 from ade.approvals import repository as approvals_repository
-from ade.approvals.rulebook_document import read_rulebook
-from ade.common.http.pool import HttpClient
 from ade.composition.server import serve_http
 from ade.settings import load
-from ade.stores.ports import Stores
 from ade.tasks.model import Task
-from tests.server.conftest import Answer, House, store_url
-from tests.worker.workshop import eventually
+from tests.domain import HttpClient, Role, Stores, User, add_user, create_token, read_rulebook
+from tests.server.conftest import Answer, ServerHarness
+from tests.stores.urls import store_url
+from tests.waiting import eventually
 
 PASSWORD = "correct horse battery staple"
 # The people: mallory owns the program that attacks, and would like to approve what it asks for.
@@ -34,19 +30,19 @@ PEOPLE = {
 class Site:
     """What an attacker meets: requests with the token of any account, and what the handlers did."""
 
-    def __init__(self, house: House, done: list[dict[str, Any]]) -> None:
-        self.house, self.done = house, done
+    def __init__(self, server: ServerHarness, done: list[dict[str, Any]]) -> None:
+        self.server, self.done = server, done
 
     @property
     def stores(self) -> Stores:
-        return self.house.stores
+        return self.server.stores
 
     async def rules(self, **document: object) -> None:
         """Put a rulebook in force."""
         await approvals_repository.apply(self.stores, read_rulebook(document), actor="ada")
 
     async def ask(self, by: str, method: str, path: str, body: object = None) -> Answer:
-        return await self.house.ask(method, f"/api/v1{path}", body, by=by)
+        return await self.server.ask(method, f"/api/v1{path}", body, by=by)
 
     async def enqueue(self, name: str, by: str = "bot", **fields: object) -> dict[str, Any]:
         """A task of an author, stored."""
@@ -126,16 +122,16 @@ async def open_site(kind: str, folder: Path, **flags: object) -> AsyncIterator[S
     async with bank(done, settings) as app, serve_http(app) as served, app.worker(queues=["default"]):
         client = HttpClient(served.url)
         try:
-            house = House(app, served.url, None, client)
+            server = ServerHarness(app, served.url, None, client)
             for name, roles in PEOPLE.items():
-                user = await add_user(house.stores, User(id=name, roles=frozenset(roles)), password=PASSWORD)
-                house.tokens[name] = await _token(house.stores, user)
+                user = await add_user(server.stores, User(id=name, roles=frozenset(roles)), password=PASSWORD)
+                server.tokens[name] = await _token(server.stores, user)
             for name, role in (("bot", Role.AGENT), ("machine", Role.WORKER)):
                 bot = User(
                     id=name, roles=frozenset({role}), is_human=False, owner="mallory" if name == "bot" else "olga"
                 )
-                house.tokens[name] = await _token(house.stores, await add_user(house.stores, bot))
-            yield Site(house, done)
+                server.tokens[name] = await _token(server.stores, await add_user(server.stores, bot))
+            yield Site(server, done)
         finally:
             await client.close()
 

@@ -32,8 +32,8 @@ async def test_nor_if_a_worker_behind_http_made_the_child(site: Site) -> None:
     await site.rules(guard=[RULES], policy=POLICY)
     flags = {"store.url": "sqlite:////nowhere/at/all.db", "worker.queues": "far"}
     remote, stop = bank(site.done, load(flags=flags, files=[]).settings), asyncio.Event()
-    token = site.house.tokens["machine"]
-    job = asyncio.create_task(work_over_http(remote, site.house.url, stop, asyncio.Event(), token=token))
+    token = site.server.tokens["machine"]
+    job = asyncio.create_task(work_over_http(remote, site.server.url, stop, asyncio.Event(), token=token))
     try:
         child_id = await _child_of(site, queue="far")
         assert (await site.task(child_id)).author_id == "bot"

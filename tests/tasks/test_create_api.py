@@ -51,16 +51,16 @@ async def test_a_worker_names_what_it_runs(ops: Operations) -> None:
     form = RegisterWorker(definitions=[NewDefinition(name="greet")])
     await workers.register_worker(ops.services, ops.request(hand, "register_worker"), "one", form)
     [run] = (await runs.claim_tasks(ops.services, ops.request(hand, "claim_tasks"), Claim(worker="one"))).runs
-    child = await make(ops, by_hand, parent=parent.id, key="k")
+    child = await make(ops, by_hand, parent=parent.id, run=run.run_id, key="k")
     assert (child.parent_id, child.idempotency_key) == (parent.id, "k")  # as the next run, elsewhere, would have it
     assert (await make(ops, LOCAL, parent=parent.id, key="k")).id == child.id
     for others in ("schedule/nightly/1", "turn:chat:1", "account:bob:k", "http:0"):  # not those of anybody else
-        child = await make(ops, by_hand, parent=parent.id, key=others)
+        child = await make(ops, by_hand, parent=parent.id, run=run.run_id, key=others)
         assert child.idempotency_key == f"account:hand:{others}"
     body = CompleteRun(task_id=parent.id)
     await runs.complete_run(ops.services, ops.request(hand, "complete_run"), run.run_id, body)
     with pytest.raises(InvalidTask):
-        await make(ops, by_hand, parent=parent.id)
+        await make(ops, by_hand, parent=parent.id, run=run.run_id)
 
 
 async def test_keys_of_accounts_are_their_own(ops: Operations) -> None:

@@ -153,7 +153,7 @@ def test_the_command_line_has_a_flag_for_each_option_with_a_help_text(command: c
 def test_the_help_names_every_field_of_a_line() -> None:
     [listed] = re.findall(r"any of ([\w,\s]+)\.", enqueue.help or "")
 
-    assert set(re.findall(r"\w+", listed)) == set(BatchTask.__struct_fields__) - {"name", "args", "ref"}
+    assert set(re.findall(r"\w+", listed)) == set(BatchTask.__struct_fields__) - {"name", "args", "ref", "run"}
 
 
 @pytest.mark.parametrize("name", sorted(DEFINITION_OPTIONS))

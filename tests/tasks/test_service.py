@@ -3,8 +3,8 @@
 import pytest
 from msgspec import Raw
 
-from ade.approvals import submission
 from ade import Status, Task
+from ade.approvals import submission
 from ade.errors import IllegalTransition, InvalidTask, StaleLease, StaleWrite, UnknownTask
 from ade.tasks import service as tasks_service
 from ade.tasks.decisions import cancel as decide_to_cancel

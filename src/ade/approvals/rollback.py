@@ -14,7 +14,6 @@ from ade.errors import IllegalTransition, UnknownName
 from ade.stores.ports import Stores
 from ade.tasks.admission import ROLLBACK_SUFFIX, admit
 from ade.tasks.changes import Change
-
 from ade.tasks.enqueue import fresh_id
 from ade.tasks.lifecycle import FINAL, Status
 from ade.tasks.model import AfterFailure, Task
@@ -62,9 +61,9 @@ async def prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequenc
 
 
 def _ends_badly(change: Change) -> bool:
-    """Whether a task that ran ends without success. A rejected one has done something only if it reached a step."""
+    """Whether a task ends without success. A rejected one has done something only if it reached a step."""
     status = change.after.status
-    if change.before.status in FINAL or not _has_run(change.after):
+    if change.before.status in FINAL:
         return False
     return status is Status.FAILED or (status is Status.REJECTED and _waited_at_a_step(change.before))
 

@@ -109,6 +109,8 @@ def policy_for(
     found += [(_without_steps(entry) if by_rules else entry, _asked_for(entry)) for entry in added]
     entries = [entry for entry, _ in found]
     policies = [_in_time(_at_level(entry, risk.level), entry, timeouts) for entry in entries]
+    if by_rules and added:
+        policies = _once(policies[: len(by_rules)], policies[len(by_rules) :])
     return SelectedPolicy(
         policy=_combined(policies, rulebook.version),
         ids=tuple(policy.id for policy in policies),
@@ -126,6 +128,34 @@ def _usual(rulebook: Rulebook, risk: Risk) -> tuple[PolicyEntry, str]:
     entry = PolicyEntry(policy=Policy(id=USUAL, version=rulebook.version, rules=(rule,)))
     why = f"no policy of the rulebook matches: the default quorum at a score of {risk.score:g}"
     return entry, f"{why}, {needed} of the reviewers"
+
+
+def _once(required: list[Policy], chosen: list[Policy]) -> list[Policy]:
+    """Count approvals once that meet a rule on each side: an author who asks for two reviewers where the rules require
+    one gets two, not three."""
+    added = _reduced(chosen, required)
+    return [*_reduced(required, added), *added]
+
+
+def _reduced(policies: Sequence[Policy], others: Sequence[Policy]) -> list[Policy]:
+    """Subtract from the rules what stricter rules of other policies need of the same people, each approval once."""
+    stricter = [rule for policy in others for rule in policy.rules]
+    left = [rule.needed for rule in stricter]
+
+    def needed(rule: PolicyRule) -> int:
+        missing = rule.needed
+        for place, other in enumerate(stricter):
+            if other.users <= rule.users and other.roles <= rule.roles:
+                taken = min(missing, left[place])
+                left[place], missing = left[place] - taken, missing - taken
+        return missing
+
+    return [
+        structs.replace(
+            policy, rules=tuple(structs.replace(rule, needed=few) for rule in policy.rules if (few := needed(rule)))
+        )
+        for policy in policies
+    ]
 
 
 def _without_steps(entry: PolicyEntry) -> PolicyEntry:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from ade.approvals.model import GateState, PastRun, Review, closed_review, edited
 from ade.errors import AdeError, IllegalTransition, InvalidTask

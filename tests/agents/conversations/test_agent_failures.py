@@ -11,10 +11,10 @@ from ade.agents.conversations.agent_consumer import DiscardBatch, after_turn
 from ade.agents.conversations.consumer_loop import ENDED, RESTING
 from ade.agents.conversations.model import ItemBatch, ItemKind, NewItem
 from ade.agents.conversations.rules import RestartLimits
+from ade.approvals.submission import replay
 from ade.errors import NotConfirmed
 from ade.events.model import ALERT
 from ade.failures import Backoff, FailureKind, TaskError
-from ade.approvals.submission import replay
 from tests.agents.conversations.coding_agent import TALK, Coder, tasks_of, turns
 from tests.agents.conversations.consumers import Points, Waterworks
 from tests.domain import AgentProgress, DurableInbox, Inbox, enqueue

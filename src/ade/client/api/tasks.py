@@ -37,8 +37,8 @@ class TasksCalls(Section):
         after_failure: AfterFailure | None = None, tags: list[str] | None = None, description: str | None = None,
         max_attempts: int | None = None, timeout: float | None = None, backoff: Backoff | None = None,
         result_ttl: float | None = None, concurrency_key: str | None = None, locks: list[str | LockSpec] | None = None,
-        needs: list[str] | None = None, parent: str | None = None, team: str | None = None, ticket: str | None = None,
-        approval: list[str] | None = None, resources: list[str] | None = None,
+        needs: list[str] | None = None, parent: str | None = None, run: str | None = None, team: str | None = None,
+        ticket: str | None = None, approval: list[str] | None = None, resources: list[str] | None = None,
         rollback: Literal["automatic", "manual", "none"] | None = None,
         start: Literal["at_once", "by_hand"] | None = None, not_before: datetime | None = None,
         not_after: datetime | None = None, trace: str | None = None, allow_unknown: bool = False,
@@ -52,9 +52,9 @@ class TasksCalls(Section):
             name=name, args=dict(args or {}), draft=draft, queue=queue, priority=priority, delay=delay, run_at=run_at,
             deadline=deadline, key=key, after=after, after_failure=after_failure, tags=tags, description=description,
             max_attempts=max_attempts, timeout=timeout, backoff=backoff, result_ttl=result_ttl,
-            concurrency_key=concurrency_key, locks=locks, needs=needs, parent=parent, team=team, ticket=ticket,
-            approval=approval, resources=resources, rollback=rollback, start=start, not_before=not_before,
-            not_after=not_after, trace=trace, allow_unknown=allow_unknown,
+            concurrency_key=concurrency_key, locks=locks, needs=needs, parent=parent, run=run, team=team,
+            ticket=ticket, approval=approval, resources=resources, rollback=rollback, start=start,
+            not_before=not_before, not_after=not_after, trace=trace, allow_unknown=allow_unknown,
         )
         return self._call("create_task", Task, body=body, key=request_key)
 

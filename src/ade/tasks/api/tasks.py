@@ -9,14 +9,12 @@ import msgspec
 from msgspec import Raw, structs
 
 from ade.accounts.model import Permission
-from ade.approvals import submission
 from ade.errors import IllegalTransition, ResultExpired, WaitTimeout
 from ade.events.model import Event, is_of_access
 from ade.server.context import RequestContext, Services, can_read_access_events, check_own, page, position
 from ade.server.operation import ETagUse, RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page
 from ade.stores.ports import TaskPage, TaskQuery
-from ade.tasks import service as tasks_service
 from ade.tasks.api.requests import GetTask, ListLines, ListNames, ListTasks, StoredTaskResult, TaskFilter
 from ade.tasks.definitions import arguments_by_name
 from ade.tasks.identifiers import is_task_id
@@ -56,7 +54,9 @@ async def replayed(services: Services, request: RequestContext, task: Task, args
     """Replay a failed task. The status is checked first, so that rejected arguments leave no blob behind."""
     if task.status is not Status.FAILED:
         raise IllegalTransition(f"task {task.id} is {task.status}: only a failed task can be run again")
-    return await submission.replay(
+    from ade.approvals.submission import replay  # loads asyncio, which plain reads do not need
+
+    return await replay(
         services.stores,
         services.payloads,
         task.id,
