@@ -237,6 +237,7 @@ async def test_a_rule_changed_while_the_subscription_was_cut_is_in_force_within_
     server = POOL.standalone(binary_or_skip(kind).kind)
     elsewhere, program = await open_stores(server.url, SETTINGS), Program(server.url)
     opened = await program.open()
+    await subscribed(opened.stores)
     for version in range(1, 6):  # the cut, the change and the new subscription meet in different orders
         rulebook = read_rulebook({"guard": [{"do": "deny", "reason": f"{version}"}]} if version % 2 else {})
         wanted = bool(version % 2)
