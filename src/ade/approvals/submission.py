@@ -79,9 +79,8 @@ async def ruled(
     if is_rollback(task) and ruling.verdict is not GuardRulesVerdict.DENY:
         case.name = task.name.removesuffix(ROLLBACK_SUFFIX)
         of_task = await apply_guard(rulebook, case, occasion)
-        return (
-            of_task if of_task.verdict is GuardRulesVerdict.DENY else ruling
-        )  # what freezes a task freezes its rollback
+        # What freezes a task freezes its rollback.
+        return of_task if of_task.verdict is GuardRulesVerdict.DENY else ruling
     return ruling
 
 
