@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from tests.approvals.scene import ONE, TWO, scene
-from tests.domain import ApprovalProof, Event
+from tests.domain import ApprovalProof, Decision, Event, UserChanges, change_user
 
 
 def faults(events: Sequence[Event]) -> list[str]:
@@ -76,6 +76,41 @@ async def test_a_bypass_is_told_as_such_and_nothing_else_is_one() -> None:
 
     assert faults(events) == []
     assert faults([event for event in events if event.type != "approval.bypassed"]) != []
+
+
+async def test_votes_count_with_the_roles_that_their_accounts_have_by_then() -> None:
+    mixed = {"id": "mixed", "names": ["*"], "rules": [_one("dba"), {"needed": 1, "roles": ["reviewer"]}]}
+    async with scene() as here:
+        await here.people(ada="reviewer", bob="reviewer", cyd="reviewer")
+        await here.rules(mixed)
+        task = await here.asked()
+        await here.vote(task, "bob")
+        await change_user(here.stores, "bob", UserChanges(roles=frozenset({"dba"})), actor="ada")
+        await here.vote(task, "cyd")
+        await here.kit.drain()
+        events = await here.stores.events.read(0, 1_000)
+
+    assert "task.succeeded" in [event.type for event in events]
+    assert faults(events) == []
+
+
+async def test_a_vote_of_an_account_that_was_switched_off_counts_no_more() -> None:
+    async with scene() as here:
+        await here.people(ada="reviewer", bob="reviewer", cyd="reviewer")
+        await here.rules(ONE)
+        task = await here.asked()
+        await here.vote(task, "bob", Decision.REQUEST_CHANGES)
+        await change_user(here.stores, "bob", UserChanges(is_active=False), actor="ada")
+        await here.vote(task, "cyd")
+        await here.kit.drain()
+        events = await here.stores.events.read(0, 1_000)
+
+    assert "task.succeeded" in [event.type for event in events]
+    assert faults(events) == []
+
+
+def _one(role: str) -> dict[str, object]:
+    return {"needed": 1, "roles": [role]}
 
 
 def _with(event: Event, actor: str, **fields: str) -> Event:

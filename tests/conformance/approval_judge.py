@@ -1,8 +1,9 @@
 """Judges approvals by the event log alone, with rules written down a second time: it asks nothing that decides."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 from tests.domain import Event
@@ -32,6 +33,10 @@ class Desk:
     def ends_at(self) -> int:
         return int(self.told["opened_at"]) + int(self.policy["expires_after_ms"])
 
+    def under(self, policy: dict[str, Any]) -> "Desk":
+        """The same gate with the same votes, had it been opened under another policy."""
+        return replace(self, told={**self.told, "policy": policy})
+
     def rules_at(self, at: int) -> list[tuple[int, set[str], set[str]]]:
         """Needed, users and roles of each rule, with those that escalations had added by then."""
         users, roles = set[str](), set[str]()
@@ -49,15 +54,22 @@ class Case:
     gates: dict[str, Desk] = field(default_factory=dict)
     whole: str = ""  # the newest gate for the task itself
     hands: set[str] = field(default_factory=set)  # who wrote or edited it
+    name: str = ""
     claimed: bool = False
     fault: str = ""  # of the run that was claimed, should it begin
 
 
 class Judge:
-    """`persons`: account -> the human behind it; `programs`: account -> who answers for it."""
+    """`persons`: account -> the human behind it; `programs`: account -> who answers for it; `required`: task name ->
+    the policy that the rulebook requires for it, whatever the author asks for."""
 
-    def __init__(self, persons: Mapping[str, str], programs: Mapping[str, str]) -> None:
-        self._persons, self._programs = persons, programs
+    def __init__(
+        self,
+        persons: Mapping[str, str],
+        programs: Mapping[str, str],
+        required: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+    ) -> None:
+        self._persons, self._programs, self.required = persons, programs, required
         self._roles: dict[str, set[str]] = {}
         self._active: dict[str, bool] = {}
         self._delegations: dict[str, dict[str, Any]] = {}
@@ -72,9 +84,8 @@ class Judge:
             return
         case = self._cases.setdefault(event.task_id, Case())
         self._hear_of_run(case, event)
-        if event.type in ("task.created", "task.edited") and event.actor:
-            account = event.actor.casefold()
-            case.hands |= {self._who(account), self._who(self._programs.get(account, account))}
+        if event.type in ("task.created", "task.edited", "task.replayed"):
+            self._hear_of_writers(case, event)
         if event.type == "approval.requested":
             self._open(case, event)
         elif event.type in _VOTES:
@@ -83,6 +94,20 @@ class Judge:
             handle(self, case, event)
         if event.type in _OVER:
             self._end(case, event)
+
+    def _hear_of_writers(self, case: Case, event: Event) -> None:
+        if event.type == "task.created":
+            case.name = str(event.payload["name"])
+            if parent := self._cases.get(str(event.payload.get("parent_id"))):
+                case.hands |= parent.hands
+        if event.actor and event.task_id:
+            self.involve(event.task_id, event.actor)
+
+    def involve(self, task_id: str, *accounts: str) -> None:
+        """Whoever had a hand in a task must not approve it."""
+        case = self._cases.setdefault(task_id, Case())
+        for account in (each.casefold() for each in accounts):
+            case.hands |= {self._who(account), self._who(self._programs.get(account, account))}
 
     def _hear_of_people(self, event: Event) -> None:
         told = event.payload
@@ -101,6 +126,9 @@ class Judge:
     def _hear_of_run(self, case: Case, event: Event) -> None:
         """A run that was claimed has begun, unless the next that is told of it is that it is held."""
         if event.type == "task.claimed":
+            desk = case.gates.get(case.whole)
+            if desk is not None and desk.state == "open":
+                self._complain(event, "it could be claimed while people were asked")
             case.claimed, case.fault = True, self._fault_of_start(case, event)
         elif case.claimed and event.type != "task.reclaimed":
             case.claimed = False
@@ -201,10 +229,16 @@ class Judge:
         if desk is not None and desk.state in ended:
             desk.state = "over"
 
+    def _check_revoker(self, case: Case, event: Event) -> None:
+        desk, actor = case.gates.get(case.whole), event.actor or ""
+        approved = set() if desk is None else {vote["voter"] for vote in desk.votes if vote["decision"] == "approve"}
+        if actor not in approved and not self._roles.get(actor, set()) & {"operator", "admin"}:
+            self._complain(event, f"{actor} revoked an approval without having given it")
+
     def _fault_of_start(self, case: Case, event: Event) -> str:
         desk = case.gates.get(case.whole)
         if desk is None:
-            return "nobody was asked"
+            return "" if case.name.endswith(":rollback") else "nobody was asked"
         if desk.state == "bypassed":
             digest, others = desk.told["digest"], case.gates.values()
             is_wrong = any(each.state == "denied" and each.told["digest"] == digest for each in others)
@@ -213,6 +247,9 @@ class Judge:
             return f"its gate is {desk.state}"
         if not desk.was_used and event.at >= desk.decided_at + desk.policy["valid_for_ms"]:
             return "the approval is too old"
+        policy = self.required.get(case.name)
+        if policy is not None and not self._is_met(desk.under(policy), keeps_roles=True):
+            return "the policy that the rules require was not met"
         is_met = self._is_met(desk, keeps_roles=desk.policy["recheck"] != "roles")
         return "" if is_met else "those who approved it may not do so any more"
 
@@ -276,4 +313,5 @@ _HEARD: Mapping[str, Callable[[Judge, Case, Event], None]] = {
     "approval.bypassed": Judge._bypass,
     "approval.escalated": Judge._escalate,
     "approval.dismissed": Judge._dismiss,
+    "approval.revoked": Judge._check_revoker,
 }

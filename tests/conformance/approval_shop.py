@@ -36,10 +36,7 @@ POLICIES: tuple[dict[str, Any], ...] = (
 
 async def open_shop(stores: Stores, registry: Registry, policy: dict[str, Any]) -> None:
     """Everybody is there, this policy holds for both kinds of tasks, and a worker has told what it can do."""
-    for account, roles in ROLES.items():
-        await add_user(stores, User(id=account, roles=frozenset(roles.split()), person=PERSONS.get(account, "")))
-    for program, owner in PROGRAMS.items():
-        await add_user(stores, User(id=program, roles=frozenset({"agent"}), is_human=False, owner=owner))
+    await add_people(stores)
     ours = {"id": "ours", "names": [PLAIN, PREVIEWED], **policy}
     rules = {"policy": [ours], "criticality": {"prod:*": 100}}
     await approvals_repository.apply(stores, read_rulebook(rules), actor="eve")
@@ -47,19 +44,30 @@ async def open_shop(stores: Stores, registry: Registry, policy: dict[str, Any]) 
     await stores.workers.register(worker, [handler.definition for handler in registry], 30_000)
 
 
+async def add_people(stores: Stores) -> None:
+    """Add the accounts of all people and programs."""
+    for account, roles in ROLES.items():
+        await add_user(stores, User(id=account, roles=frozenset(roles.split()), person=PERSONS.get(account, "")))
+    for program, owner in PROGRAMS.items():
+        await add_user(stores, User(id=program, roles=frozenset({"agent"}), is_human=False, owner=owner))
+
+
 def shop_registry() -> Registry:
     made = Registry()
     for name in (PLAIN, PREVIEWED):
-        made.add(
-            Handler(
-                name=name,
-                function=_nothing,
-                signature=Signature.of(_nothing),
-                mode=HandlerMode.ASYNC,
-                definition=Definition(name=name, has_preview=name == PREVIEWED),
-            )
-        )
+        made.add(handler_of(Definition(name=name, has_preview=name == PREVIEWED)))
     return made
+
+
+def handler_of(definition: Definition) -> Handler:
+    """A handler that does nothing."""
+    return Handler(
+        name=definition.name,
+        function=_nothing,
+        signature=Signature.of(_nothing),
+        mode=HandlerMode.ASYNC,
+        definition=definition,
+    )
 
 
 async def _nothing(number: int) -> None: ...

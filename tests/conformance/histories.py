@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import TypeVar
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from ade.testing import TestClock
@@ -49,10 +49,11 @@ async def _awaited(action: Awaitable[Answer]) -> Answer:
     return await action
 
 
-def play(histories: type[StoreHistories], backend_name: str, *, in_depth: int, steps: int) -> int:
-    """Tell random histories to one store; answers how many there were."""
+def play(histories: type[StoreHistories], backend_name: str, *, in_depth: int, steps: int, share: int = 0) -> int:
+    """Tell random histories to one store; answers how many there were. Each `share` has other ones."""
     fields = {"backend_name": backend_name}
     machine: type[StoreHistories] = type(f"{histories.__name__}On{backend_name.title()}", (histories,), fields)
+    seed(share)(machine)
     run_state_machine_as_test(
         machine,
         settings=settings(

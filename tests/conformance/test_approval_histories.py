@@ -90,6 +90,8 @@ class _NoPreviews:
 class ApprovalHistories(StoreHistories):
     """One store; many people at it, some of whom never hear what came of what they did."""
 
+    names = frozenset({PLAIN, PREVIEWED})
+
     def __init__(self) -> None:
         super().__init__()
         self.payloads = Payloads(self.stores.blobs)
@@ -99,9 +101,6 @@ class ApprovalHistories(StoreHistories):
         self.over: dict[str, GateState] = {}
         self.registry = shop_registry()
         self.gates = ApprovalChecker(self.stores, self.payloads, self.registry)
-
-    def teardown(self) -> None:
-        super().teardown()
 
     @initialize(policy=st.sampled_from(POLICIES), is_risky=st.booleans(), author=authors)
     def open(self, policy: dict[str, Any], is_risky: bool, author: str) -> None:
@@ -322,18 +321,19 @@ class ApprovalHistories(StoreHistories):
     @rule()
     def work(self) -> None:
         """As a worker does: claim, look once more, and begin or put it back before people."""
-        request = ClaimRequest(
-            worker_id="w", run_ids=[os.urandom(16).hex()], names=frozenset({PLAIN, PREVIEWED}), lease_ms=120_000
-        )
+        request = ClaimRequest(worker_id="w", run_ids=[os.urandom(16).hex()], names=self.names, lease_ms=120_000)
         for task in self.do(self.stores.tasks.claim(request)):
             outcome = self.do(self._look(task))
             if outcome is None:
-                gate = whole_gate(task)
-                assert gate is not None
-                assert digest_at(task, gate) == gate.digest
+                self.begin(task)
                 self.running.append(task)
             else:
                 self._finish(task, outcome)
+
+    def begin(self, task: Task) -> None:
+        gate = whole_gate(task)
+        assert gate is not None
+        assert digest_at(task, gate) == gate.digest
 
     async def _look(self, task: Task) -> Outcome | None:
         looking = self.gates.check(Run(task, self.registry.by_name[task.name]), _NoPreviews())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import structs
 
-from ade.accounts.model import Account, Directory
+from ade.accounts.model import USER_ADDED, USER_CHANGED, Account, Directory
 from ade.approvals.gates import evaluate
 from ade.approvals.model import AFTER_THE_FACT, Gate, GateState, Vote
 from ade.approvals.risk import RiskLevel
@@ -53,6 +53,8 @@ class ApprovalProof:
 
     def __init__(self) -> None:
         self._watched: dict[str, _GovernedTask] = {}
+        self._roles: dict[str, frozenset[str]] = {}  # of each account, as far as the log contains its changes
+        self._inactive: set[str] = set()
         self.starts = 0  # runs of governed tasks that were recomputed
         self.unknown = 0  # starts whose approval is older than the log
 
@@ -60,6 +62,8 @@ class ApprovalProof:
         """Return what is wrong with this event, or None."""
         task_id = event.task_id
         if task_id is None:
+            if event.type in (USER_ADDED, USER_CHANGED):
+                self._change(str(event.payload.get("account")), event.payload)
             return None
         if event.type == APPROVAL_REQUESTED:
             return self._open(self._watched.setdefault(task_id, _GovernedTask()), event)
@@ -70,6 +74,12 @@ class ApprovalProof:
             return None
         step = _STEPS.get(event.type)
         return None if step is None else step(self, watched, event)
+
+    def _change(self, account: str, payload: Mapping[str, object]) -> None:
+        if isinstance(roles := payload.get("roles"), list):
+            self._roles[account] = frozenset(map(str, roles))
+        if "is_active" in payload:
+            (self._inactive.discard if payload["is_active"] else self._inactive.add)(account)
 
     def _open(self, watched: _GovernedTask, event: Event) -> str | None:
         try:
@@ -125,7 +135,7 @@ class ApprovalProof:
             return None
         if event.payload.get("digest") != gate.digest:
             return f"task {event.task_id} was queued with another digest than that of approval {gate.id}"
-        if watched.bypassed != gate.digest and (why := _not_met(gate, event.at)):
+        if watched.bypassed != gate.digest and (why := self._not_met(gate, event.at)):
             return f"task {event.task_id} was queued under approval {gate.id}, which was not met: {why}"
         watched.cleared.add(gate.id)
         return None
@@ -148,22 +158,26 @@ class ApprovalProof:
         self.starts += 1
         return None if is_good else f"task {event.task_id} ran without an approval that was met ({event.type})"
 
+    def _not_met(self, gate: Gate, at: int) -> str:
+        """Return why this gate does not pass; empty if it does. Accounts are as the log says they are by
+        now; where it does not contain their roles, as the votes recorded them."""
+        if gate.is_automatic:
+            high = gate.subject.level in (RiskLevel.HIGH, RiskLevel.CRITICAL)
+            return "a policy approved a high risk by itself" if high else ""
+        accounts: dict[str, Account] = {}
+        for vote in gate.votes:
+            for owner in vote.chain[:1]:
+                accounts.setdefault(owner, self._account(owner, vote.owner_roles))
+        for vote in gate.votes:  # an account's own vote is the better source
+            accounts[vote.voter] = self._account(vote.voter, vote.roles, vote.person)
+        standing = evaluate(structs.replace(gate, state=GateState.OPEN), Directory(accounts.values()), (), at)
+        if standing.state is GateState.APPROVED:
+            return ""
+        return f"it was {standing.state}, with {', '.join(standing.missing) or 'nothing'} missing"
 
-def _not_met(gate: Gate, at: int) -> str:
-    """Return why this gate does not pass; empty if it does. Accounts are as their votes recorded them."""
-    if gate.is_automatic:
-        high = gate.subject.level in (RiskLevel.HIGH, RiskLevel.CRITICAL)
-        return "a policy approved a high risk by itself" if high else ""
-    accounts: dict[str, Account] = {}
-    for vote in gate.votes:
-        for owner in vote.chain[:1]:
-            accounts.setdefault(owner, Account(id=owner, roles=vote.owner_roles))
-    for vote in gate.votes:  # an account's own vote is the better source
-        accounts[vote.voter] = Account(id=vote.voter, person=vote.person, roles=vote.roles)
-    standing = evaluate(structs.replace(gate, state=GateState.OPEN), Directory(accounts.values()), (), at)
-    if standing.state is GateState.APPROVED:
-        return ""
-    return f"it was {standing.state}, with {', '.join(standing.missing) or 'nothing'} missing"
+    def _account(self, account: str, recorded: frozenset[str], person: str = "") -> Account:
+        roles = self._roles.get(account, recorded)
+        return Account(id=account, person=person, roles=roles, is_active=account not in self._inactive)
 
 
 _STEPS: Mapping[str, Callable[[ApprovalProof, _GovernedTask, Event], str | None]] = {
