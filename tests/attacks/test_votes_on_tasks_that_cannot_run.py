@@ -41,14 +41,16 @@ async def test_a_failed_dependency_ends_the_review_at_once(site: Site) -> None:
 
 
 async def test_a_run_that_fails_ends_the_reviews_that_wait_for_it(site: Site) -> None:
-    await site.rules(guard=[{**GUARD[0], "tags": ["big"]}])
-    slow = await site.enqueue("pay", args={"to": "a", "fails": True}, max_attempts=1, delay=3_600)
-    task = await site.enqueue("pay", args={"to": "b"}, after=[slow["id"]], tags=["big"])
+    await site.rules(guard=GUARD)
+    first = await site.enqueue("wipe", args={"disk": "a"}, max_attempts=1)
+    task = await site.enqueue("pay", args={"to": "landlord"}, after=[first["id"]])
+    await site.until(first["id"], "reviewing")
     assert await site.status(task["id"]) == "reviewing"
-    await site.ask("bot", "POST", f"/tasks/{slow['id']}/cancel", {})
+    await site.vote("rita", first["id"], "respond", text="never")  # the handler does not read it, and fails
 
+    await site.until(first["id"], "failed")
     await site.until(task["id"], "cancelled")
-    assert site.done == []
+    assert (await newest_gate(site, task["id"]))["state"] == "cancelled"
 
 
 @pytest.mark.parametrize("start", ["at_once", "by_hand"])
