@@ -253,3 +253,11 @@ async def test_the_same_response_twice_counts_once_and_another_comes_too_late(sh
     with pytest.raises(GateClosed):
         await shop.vote(handle, "cy", RESPOND, reason="", digest=first.digest, text="no")
     assert (await shop.types(handle)).count("approval.responded") == 1
+
+
+async def test_a_handle_responds_too(shop: Scene) -> None:
+    handle = await held(shop)
+    await handle.vote("respond", by="bob", digest=(await shop.gate(handle)).digest, text="later")
+
+    assert await ended(shop, handle) is Status.COMPLETED
+    assert shop.responses[0].text == "later"
