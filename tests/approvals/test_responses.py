@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from ade import ConflictOfInterest, GateClosed, HoldResponse, NotEligible, Status, TaskHandle
-from ade.approvals.model import Decision, GateState
-from ade.approvals.proof import ApprovalProof
 from ade.errors import InvalidTask
 from tests.approvals.scene import APPROVE, CHANGES, ONE, REJECT, RESPOND, Scene
+from tests.domain import ApprovalProof, Decision, GateState
 
 TWO_FOR_ALL = {"id": "two", "rules": [{"needed": 2, "roles": ["reviewer"]}], "names": ["publish"]}
 

@@ -14,9 +14,8 @@ from ade.approvals.service import sweep_reviews
 from ade.approvals.submission import replay
 from ade.errors import NotPermitted
 from ade.settings import runtime
-from ade.tasks.decisions import cancel
 from tests.approvals.scene import APPROVE, ONE, REJECT, TWO, Scene
-from tests.domain import Change, ChangePrecondition, GateState, Payloads, TaskQuery, Verb, VoteRequest
+from tests.domain import Change, ChangePrecondition, GateState, Payloads, TaskQuery, Verb, VoteRequest, cancel
 
 HOUR = 3_600.0
 

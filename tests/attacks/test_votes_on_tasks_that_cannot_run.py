@@ -9,7 +9,7 @@ from tests.attacks.site import Site
 GUARD = [{"do": "demand", "name": "pay", "reason": "money"}]
 
 
-async def waiting(site: Site, **fields: object) -> tuple[str, dict[str, Any]]:
+async def waiting(site: Site, **fields: str) -> tuple[str, dict[str, Any]]:
     """A deployment that waits for approval, and a payment that waits for approval and for the deployment."""
     await site.rules(guard=GUARD)
     first = await site.enqueue("deploy", args={"service": "shop"})

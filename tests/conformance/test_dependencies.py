@@ -1,15 +1,13 @@
 """Tasks that wait for others: let go when those complete, put up for a decision when they never will."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from ade import Status, Task
-from ade.tasks.changes import change
-from ade.tasks.decisions import cancel
-from ade.tasks.lifecycle import BIRTHS, Verb
 from tests.conformance.scene import Scene
-from tests.domain import WORK, AfterFailure
+from tests.domain import BIRTHS, WORK, AfterFailure, Verb, cancel, change
 
 
 async def broken(scene: Scene) -> dict[str, tuple[str, ...]]:
@@ -228,7 +226,7 @@ async def test_drafts_that_wait_in_vain_do_not_hide_tasks_that_do(scene: Scene) 
     assert [task.id for task, _ in due.broken] == [waiting.id]
 
 
-async def under_review(scene: Scene, status: Status, **fields: object) -> Task:
+async def under_review(scene: Scene, status: Status, **fields: Any) -> Task:
     """A task that waits for people, or for its start, and has not run."""
     born = status if status in BIRTHS else Status.REVIEWING
     task = await scene.add(status=born, **fields)

@@ -4,11 +4,10 @@ from typing import Any
 
 from ade import Ade, Context, Status, StepDenied
 from ade.approvals import repository as approvals_repository
-from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict
-from ade.approvals.model import Gate
+from ade.approvals.guard import GuardRule
 from ade.approvals.service import vote
 from ade.failures import FailureKind
-from tests.domain import Decision, Role, Rulebook, VoteRequest
+from tests.domain import Decision, Gate, GuardOccasion, GuardRulesVerdict, Role, Rulebook, VoteRequest
 from tests.server.conftest import ServerHarness
 from tests.waiting import eventually
 from tests.worker.remote.conftest import Remote, at_work
