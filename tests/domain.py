@@ -24,7 +24,7 @@ from ade.agents.runs.model import AgentProgress, AgentResult
 from ade.app.functions import TaskFunction
 from ade.approvals.errors import ReauthenticationNeeded
 from ade.approvals.guard import GuardOccasion, GuardRulesVerdict
-from ade.approvals.model import Decision, Delegation, GateState, Review
+from ade.approvals.model import Decision, Delegation, Gate, GateState, Review
 from ade.approvals.proof import ApprovalProof
 from ade.approvals.rulebook import Rulebook
 from ade.approvals.rulebook_document import read_rulebook
@@ -52,12 +52,12 @@ from ade.stores.redis.tasks import RedisTasks
 from ade.stores.resource_ports import Document, DocumentWrite, LockQuery, LockStore
 from ade.stores.sqlite.store import open_sqlite
 from ade.tasks.admission import LAST_MOMENT, admit
-from ade.tasks.changes import Change, ChangePrecondition
-from ade.tasks.decisions import lose_lease, settle
+from ade.tasks.changes import Change, ChangePrecondition, change
+from ade.tasks.decisions import cancel, lose_lease, settle
 from ade.tasks.enqueue import enqueue, fresh_id, uuid7
 from ade.tasks.handlers import HandlerMode
 from ade.tasks.identifiers import DELIVER, is_task_id
-from ade.tasks.lifecycle import CLAIMABLE, FINAL, Verb
+from ade.tasks.lifecycle import BIRTHS, CLAIMABLE, FINAL, Verb
 from ade.tasks.model import AfterFailure, Definition, OutputLine, Queue, Schedule, Worker
 from ade.tasks.options import NewDefinition, NewTask
 from ade.tasks.outcomes import Failed, Released, Succeeded
@@ -69,6 +69,7 @@ from ade.webhooks.model import Webhook
 from ade.worker.sweep import settle_due
 
 __all__ = [
+    "BIRTHS",
     "BUILT_IN",
     "CLAIMABLE",
     "DELIVER",
@@ -105,6 +106,7 @@ __all__ = [
     "DurableInbox",
     "Event",
     "Failed",
+    "Gate",
     "GateState",
     "GuardOccasion",
     "GuardRulesVerdict",
@@ -164,6 +166,8 @@ __all__ = [
     "WorkerSettings",
     "add_user",
     "admit",
+    "cancel",
+    "change",
     "change_user",
     "create_token",
     "deliver",

@@ -26,6 +26,11 @@ APPROVAL_EVENTS: Mapping[str, Told] = {
     events_model.APPROVAL_REQUESTED: Told("people are asked", ("approval", "gate")),
     events_model.APPROVAL_APPROVED: Told("somebody said yes", (*_GATE, "vote")),
     events_model.APPROVAL_REJECTED: Told("somebody said no", (*_GATE, "vote")),
+    events_model.APPROVAL_RESPONDED: Told(
+        "a reviewer responded to a step of a run instead of approving it; the run continues with the response, or with"
+        " edited arguments once others approve them",
+        (*_GATE, "vote"),
+    ),
     "approval.changes_requested": Told("somebody wants it changed first", (*_GATE, "vote")),
     "approval.reopened": Told(
         "nobody wants it changed any more, and it is unchanged", ("approval",), ("automatic", "digest")

@@ -18,6 +18,8 @@ NAMES_MEAN: Mapping[str, str] = {
     "Denied": "a guard rule forbids it",
     "DigestMismatch": "raised by a vote about something else than what is to be approved",
     "GateClosed": "raised by a vote that comes after the decision",
+    "HoldResponse": "what reviewers decided at `ctx.hold`: true if they approved; `text`, `args`, `by`",
+    "StepDenied": "raised by `ctx.hold` and `ctx.guard`: reviewers responded instead of approving",
     "NotEligible": "raised by a vote of somebody who is not asked",
     "Preview": "what a task would do: its changes, warnings, errors, and the versions it saw",
     "RunHeld": "ends a run in `ctx.hold` until people have agreed; let it pass",

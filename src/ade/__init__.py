@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ade.approvals.errors import DigestMismatch as DigestMismatch
     from ade.approvals.errors import GateClosed as GateClosed
     from ade.approvals.errors import NotEligible as NotEligible
+    from ade.approvals.errors import StepDenied as StepDenied
     from ade.client.client import Client as Client
     from ade.client.client import connect as connect
     from ade.composition.remote_worker import work_over_http as work_over_http
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ade.settings import Settings as Settings
     from ade.tasks.lifecycle import Status as Status
     from ade.tasks.model import Task as Task
+    from ade.tasks.outcomes import HoldResponse as HoldResponse
     from ade.tasks.outcomes import RateLimited as RateLimited
     from ade.tasks.outcomes import Retry as Retry
     from ade.tasks.outcomes import RunHeld as RunHeld
@@ -62,6 +64,8 @@ _HOMES = {
     "DigestMismatch": "ade.approvals.errors",
     "GateClosed": "ade.approvals.errors",
     "NotEligible": "ade.approvals.errors",
+    "StepDenied": "ade.approvals.errors",
+    "HoldResponse": "ade.tasks.outcomes",
     "RunHeld": "ade.tasks.outcomes",
     "Preview": "ade.approvals.digest",
     "DeadlockVictim": "ade.errors",
@@ -100,6 +104,7 @@ __all__ = [
     "Fence",
     "Gap",
     "GateClosed",
+    "HoldResponse",
     "ItemKind",
     "LockHandle",
     "LockLost",
@@ -115,6 +120,7 @@ __all__ = [
     "Settings",
     "StaleToken",
     "Status",
+    "StepDenied",
     "SyncContext",
     "Task",
     "TaskCancelled",

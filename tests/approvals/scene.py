@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ade import Ade, Preview, Task, TaskHandle
+from ade import Ade, Context, HoldResponse, Preview, Task, TaskHandle
 from ade.approvals import repository as approvals_repository
 from ade.approvals import service as approvals_service
 from ade.approvals.model import Decision, Gate
@@ -12,6 +12,7 @@ from ade.testing import TestKit, harness
 from tests.domain import User, UserChanges, VoteRequest, add_user, change_user, read_rulebook
 
 APPROVE, REJECT, CHANGES = Decision.APPROVE, Decision.REJECT, Decision.REQUEST_CHANGES
+RESPOND = Decision.RESPOND
 TWO = {"id": "two", "names": ["deploy"], "rules": [{"needed": 2, "roles": ["reviewer"]}]}
 ONE = {"id": "one", "names": ["deploy"], "rules": [{"needed": 1, "roles": ["reviewer"]}]}
 
@@ -25,6 +26,7 @@ class Scene:
         self.deployed: list[str] = []
         self.fails = self.is_restless = False
         self.faults: list[str] = []  # what a preview finds wrong
+        self.responses: list[HoldResponse] = []  # what handlers got from `ctx.hold`
 
     async def people(self, **roles: str) -> None:
         for name, given in roles.items():
@@ -68,6 +70,12 @@ async def scene() -> AsyncIterator[Scene]:
         if made.fails:
             raise RuntimeError("no luck")
         return what
+
+    @app.task
+    async def publish(page: str, ctx: Context, reads: bool = True) -> str:
+        response = await ctx.hold("go live", {"page": page}, responses=reads)
+        made.responses.append(response)
+        return page
 
     @deploy.preview
     async def plan(what: str) -> Preview:

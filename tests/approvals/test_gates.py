@@ -26,6 +26,7 @@ from ade.approvals.model import (
 
 DAY = 86_400_000
 APPROVE, REJECT, CHANGES = Decision.APPROVE, Decision.REJECT, Decision.REQUEST_CHANGES
+RESPOND = Decision.RESPOND
 PEOPLE = {
     "ada": Account(id="ada", roles=frozenset({"lead", "reviewer"})),
     "bob": Account(id="bob", roles=frozenset({"ops", "reviewer"})),
@@ -291,3 +292,36 @@ def test_a_vote_of_one_who_may_not_changes_nothing(policy: Policy, said: list[tu
     heard = [one for one in votes if one.voter not in ("ada", "bot") and one.digest == "d1"]
 
     assert judged(votes, gate(policy, "ada")) == judged(heard, gate(policy, "ada"))
+
+
+# Responses to a step of a run deny as rejections do; the run continues if no one who denies wants it to end.
+
+
+def denied(*votes: Vote, threshold: int = 2, step: str = "go live", **fields: object) -> GateState:
+    strict = structs.replace(TWO_OPS, deny_threshold=threshold, **fields)
+    return judged(votes, gate(strict, step=step)).state
+
+
+def test_responses_count_to_the_threshold_of_rejections() -> None:
+    no = vote(1, "bob", RESPOND)
+    assert denied(no) is GateState.OPEN
+    assert denied(no, vote(2, "cyd", RESPOND)) is GateState.RESPONDED
+    assert denied(no, vote(2, "cyd", REJECT, go_on=True)) is GateState.RESPONDED
+    assert denied(no, threshold=1) is GateState.RESPONDED
+
+
+def test_the_run_ends_if_anyone_who_denies_wants_it_to() -> None:
+    assert denied(vote(1, "bob", RESPOND), vote(2, "cyd", REJECT)) is GateState.REJECTED
+
+
+def test_a_response_of_a_role_with_a_veto_is_enough() -> None:
+    assert denied(vote(1, "cyd", RESPOND), veto_roles=frozenset({"lead"})) is GateState.RESPONDED
+
+
+def test_a_response_goes_before_approvals() -> None:
+    assert denied(vote(1, "bob"), vote(2, "cyd"), vote(3, "dan", RESPOND), threshold=1) is GateState.RESPONDED
+
+
+@pytest.mark.parametrize("step", ["", "after the fact"])
+def test_no_run_continues_where_none_waits(step: str) -> None:
+    assert denied(vote(1, "bob", RESPOND), threshold=1, step=step) is GateState.REJECTED

@@ -9,13 +9,13 @@ from msgspec import Raw, structs
 
 from ade import Status, Task
 from ade.approvals import service as approvals_service
-from ade.approvals.errors import ApprovalNotGood, ConflictOfInterest
+from ade.approvals.errors import ApprovalNotGood, ConflictOfInterest, GateClosed, TaskCannotRun
 from ade.approvals.service import sweep_reviews
 from ade.approvals.submission import replay
 from ade.errors import NotPermitted
 from ade.settings import runtime
 from tests.approvals.scene import APPROVE, ONE, REJECT, TWO, Scene
-from tests.domain import Change, ChangePrecondition, GateState, Payloads, TaskQuery, Verb, VoteRequest
+from tests.domain import Change, ChangePrecondition, GateState, Payloads, TaskQuery, Verb, VoteRequest, cancel
 
 HOUR = 3_600.0
 
@@ -244,3 +244,27 @@ async def test_what_passed_by_itself_and_was_changed_then_is_put_before_people(s
     await shop.kit.drain()
 
     assert (await task.status(), noted) == (Status.REVIEWING, [])
+
+
+@pytest.mark.parametrize("act", ["vote", "break glass"])
+async def test_a_vote_between_the_failure_of_a_dependency_and_the_sweep_is_refused(shop: Scene, act: str) -> None:
+    """The vote applies what the task wants then, so that no one else votes on it either."""
+    await shop.rules(ONE)
+    first = await shop.app.enqueue("publish", {"page": "home"}, author="ada", delay=60)
+    handle = await shop.asked(after=[first.id])
+    dropped = cancel(await first.get(), "not needed", now=shop.kit.clock.now())
+    await shop.stores.tasks.commit(dropped)  # as by a process that is killed before it looks at what waits
+    assert await handle.status() is Status.REVIEWING
+
+    voting, now = shop.vote(handle, "bob"), shop.kit.clock.now()
+    if act == "break glass":
+        voting.close()
+        voting = approvals_service.break_glass(shop.stores, handle.id, "fire", actor="root", authenticated_at=now)
+    with pytest.raises(TaskCannotRun, match=f"waits for {first.id}, which did not complete"):
+        await voting
+    after = await handle.get()
+    assert after.status is Status.CANCELLED
+    gate = await shop.gate(handle)
+    assert (gate.state, gate.votes) == (GateState.CANCELLED, ())
+    with pytest.raises(GateClosed, match="dependency failed"):
+        await shop.vote(handle, "bob")

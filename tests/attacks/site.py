@@ -103,6 +103,19 @@ def bank(done: list[dict[str, Any]], settings: Any) -> Ade:
     async def parent(ctx: Context, to: str) -> str:
         return (await ctx.enqueue(pay, to)).id
 
+    @app.task(name="wipe")
+    async def wipe(disk: str, ctx: Context) -> str:
+        await ctx.hold("wipe the disk", {"disk": disk})  # does not read responses
+        done.append({"wipe": disk})
+        return "wiped"
+
+    @app.task(name="drop")
+    async def drop(table: str, ctx: Context) -> str:
+        response = await ctx.hold("drop the table", {"table": table}, responses=True)
+        if response:
+            done.append({"drop": (response.args or {"table": table})["table"]})
+        return response.text
+
     return app
 
 

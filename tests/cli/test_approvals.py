@@ -11,12 +11,18 @@ from tests.cli.processes import Terminal
 PASSWORD = "correct horse battery staple"
 DEPLOY = """
 
-from ade import Preview
+from ade import Context, Preview
 
 
 @ade.task
 async def deploy(service: str, version: int = 1) -> str:
     return f"{service} is at {version}"
+
+
+@ade.task
+async def publish(page: str, ctx: Context) -> str:
+    response = await ctx.hold("go live", {"page": page}, responses=True)
+    return f"{bool(response)} {response.text} {response.args}"
 
 
 @deploy.preview
@@ -466,3 +472,45 @@ def test_on_a_terminal_the_password_is_asked_for(team: Call, folder: Path) -> No
     assert terminal.finish() == 0
     assert PASSWORD not in terminal.seen
     assert status(team, task_id) == "pending"
+
+
+def held(team: Call, page: str = "home") -> str:
+    """The id of a task whose run waits at a step."""
+    task_id = team("enqueue", "publish", f"page={page}").out.strip()
+    work()
+    assert status(team, task_id) == "reviewing"
+    return task_id
+
+
+def respond(team: Call, who: str, task_id: str, *more: str, verb: str = "respond") -> Any:
+    return team("approvals", verb, task_id, "--digest", digest_of(team, task_id), "--as", who, *more)
+
+
+def test_a_response_reaches_the_run(team: Call) -> None:
+    words, no, edit = held(team), held(team), held(team)
+    assert respond(team, "rita", words, "--text", "not before noon").out == f"{words}  pending\n"
+    assert respond(team, "rita", no, "--continue", "--reason", "never", verb="reject").out == f"{no}  pending\n"
+    edited = respond(team, "rita", edit, "--text", "this one", "--args", '{"page": "test"}')
+    assert edited.out == f"{edit}  reviewing\n"
+    assert respond(team, "rita", edit, verb="approve").code != 0
+    assert respond(team, "rob", edit, verb="approve").out == f"{edit}  pending\n"
+    work()
+
+    results = [team("show", task_id, "--json").json for task_id in (words, no, edit)]
+    assert [each["result"] for each in results] == [
+        "False not before noon None",
+        "False never None",
+        "True this one {'page': 'test'}",
+    ]
+    shown = team("approvals", "show", edit).out
+    assert "responded" in shown
+    assert f"this one; edited: see {edit}.2" in shown
+
+
+def test_a_response_needs_something_to_say_and_a_run_that_waits(team: Call) -> None:
+    task_id = held(team)
+    assert "--text or --args" in respond(team, "rita", task_id).err
+    assert status(team, task_id) == "reviewing"
+    whole = asked(team, "--approval", "one")
+    refused = respond(team, "rita", whole, "--text", "hello")
+    assert (refused.code != 0, "no run waits at approval" in refused.err) == (True, True)

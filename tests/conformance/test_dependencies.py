@@ -1,13 +1,13 @@
 """Tasks that wait for others: let go when those complete, put up for a decision when they never will."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from ade import Status, Task
-from ade.tasks.decisions import cancel
 from tests.conformance.scene import Scene
-from tests.domain import WORK, AfterFailure
+from tests.domain import BIRTHS, WORK, AfterFailure, Verb, cancel, change
 
 
 async def broken(scene: Scene) -> dict[str, tuple[str, ...]]:
@@ -224,6 +224,78 @@ async def test_drafts_that_wait_in_vain_do_not_hide_tasks_that_do(scene: Scene) 
     due = await scene.stores.sweeps.due(2)
 
     assert [task.id for task, _ in due.broken] == [waiting.id]
+
+
+async def under_review(scene: Scene, status: Status, **fields: Any) -> Task:
+    """A task that waits for people, or for its start, and has not run."""
+    born = status if status in BIRTHS else Status.REVIEWING
+    task = await scene.add(status=born, **fields)
+    if born is not status:
+        await scene.stores.tasks.commit(change(task, Verb.APPROVE, now=scene.clock.now(), target=status))
+    return await scene.get(task.id)
+
+
+@pytest.mark.parametrize("status", [Status.SUBMITTED, Status.REVIEWING, Status.APPROVED])
+@pytest.mark.parametrize(
+    ("spec", "outcome"), [(AfterFailure.CANCEL, Status.CANCELLED), (AfterFailure.FAIL, Status.FAILED)]
+)
+async def test_a_failure_ends_a_review_that_waits_for_it(
+    scene: Scene, status: Status, spec: AfterFailure, outcome: Status
+) -> None:
+    first = await scene.start()
+    before = await under_review(scene, status, depends_on=(first.id,), after_failure=spec)
+    await scene.fail_for_good(first)
+    late = await under_review(scene, status, depends_on=(first.id,), after_failure=spec)
+
+    assert await broken(scene) == {before.id: (first.id,), late.id: (first.id,)}
+    await scene.sweep()
+    assert await scene.statuses(before, late) == [outcome] * 2
+    assert await broken(scene) == {}
+
+
+@pytest.mark.parametrize("status", [Status.SUBMITTED, Status.REVIEWING, Status.APPROVED])
+async def test_a_failure_leaves_a_tolerant_review_alone(scene: Scene, status: Status) -> None:
+    first = await scene.start()
+    task = await under_review(scene, status, depends_on=(first.id,), after_failure=AfterFailure.RUN)
+    await scene.fail_for_good(first)
+
+    assert await broken(scene) == {}
+    await scene.sweep()
+    assert await scene.status(task.id) is status
+
+
+async def test_a_draft_waits_in_vain_until_it_is_submitted(scene: Scene) -> None:
+    first = await scene.start()
+    draft = await scene.add(status=Status.DRAFT, depends_on=(first.id,))
+    await scene.fail_for_good(first)
+    assert await broken(scene) == {}
+
+    await scene.stores.tasks.commit(change(await scene.get(draft.id), Verb.SUBMIT, now=scene.clock.now()))
+
+    assert await broken(scene) == {draft.id: (first.id,)}
+
+
+async def test_a_review_that_goes_back_to_its_author_is_a_draft_like_any_other(scene: Scene) -> None:
+    first = await scene.start()
+    task = await scene.add(status=Status.REVIEWING, depends_on=(first.id,))
+    await scene.fail_for_good(first)
+    asked = change(await scene.get(task.id), Verb.REQUEST_CHANGES, now=scene.clock.now())
+    await scene.stores.tasks.commit(asked)
+    for _ in range(2):  # the first look might find it in an index, the second must not
+        assert await broken(scene) == {}
+    waiting = await scene.add(depends_on=(first.id,))
+    assert [each.id for each, _ in (await scene.stores.sweeps.due(1)).broken] == [waiting.id]
+
+
+async def test_a_replayed_dependency_gives_a_review_another_chance(scene: Scene) -> None:
+    first = await scene.start()
+    task = await scene.add(status=Status.REVIEWING, depends_on=(first.id,))
+    await scene.fail_for_good(first)
+    await scene.replay(first.id)
+
+    assert await broken(scene) == {}
+    await scene.sweep()
+    assert await scene.status(task.id) is Status.REVIEWING
 
 
 async def test_a_deadline_ends_a_wait(scene: Scene) -> None:

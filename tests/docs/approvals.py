@@ -5,7 +5,7 @@ from contextlib import suppress
 from ade import Denied
 from ade.approvals import service as approvals_service
 from ade.tasks import service as tasks_service
-from tests.approvals.scene import APPROVE, CHANGES, ONE, REJECT, Scene, scene
+from tests.approvals.scene import APPROVE, CHANGES, ONE, REJECT, RESPOND, Scene, scene
 
 _HOUR, _DAY = 3_600, 86_400
 _STEPS = [{"after": "1h", "roles": ["admin"]}]
@@ -22,6 +22,7 @@ async def of_approvals() -> dict[str, list[set[str]]]:
         await _changed(here)
         await _not_approved(here)
         await _stuck(here)
+        await _responded(here)
         seen: dict[str, list[set[str]]] = {}
         for event in await here.stores.events.read(0, 10_000):
             seen.setdefault(event.type, []).append(set(event.payload))
@@ -67,3 +68,11 @@ async def _stuck(here: Scene) -> None:
     await here.asked("island", tags=["stuck"])
     await here.people(yan="reviewer", zoe="reviewer")
     await here.kit.advance(10)
+
+
+async def _responded(here: Scene) -> None:
+    task = await here.app.enqueue("publish", {"page": "home"}, author="ada")
+    await here.kit.drain()
+    await here.vote(task, "bob", RESPOND, reason="", text="tomorrow")
+    await here.kit.drain()
+    assert (await task.status()) == "completed"

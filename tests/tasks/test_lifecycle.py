@@ -13,10 +13,10 @@ from ade.tasks.lifecycle import BIRTHS, CLAIMABLE, FINAL, RULES, Status, Verb, s
 from tests.domain import FINAL_EVENTS
 
 ALLOWED = {
-    Status.DRAFT: "edit submit review reject reopen cancel",
-    Status.SUBMITTED: "assess review cancel",
-    Status.REVIEWING: "review approve reject request_changes break_glass expire cancel",
-    Status.APPROVED: "review revoke expire start cancel",
+    Status.DRAFT: "edit submit review reject respond reopen cancel",
+    Status.SUBMITTED: "assess review fail cancel",
+    Status.REVIEWING: "review approve reject request_changes respond break_glass expire fail cancel",
+    Status.APPROVED: "review revoke expire start fail cancel",
     Status.PENDING: "review revoke claim fail recall cancel",
     Status.RUNNING: "succeed retry fail hold stall release defer cancel",
     Status.STALLED: "claim fail cancel",
@@ -32,6 +32,7 @@ TARGETS = {
     Verb.APPROVE: "approved pending",
     Verb.REJECT: "rejected",
     Verb.REQUEST_CHANGES: "draft",
+    Verb.RESPOND: "pending",
     Verb.REOPEN: "reviewing approved pending",
     Verb.REVOKE: "reviewing",
     Verb.BREAK_GLASS: "pending",

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -44,6 +45,16 @@ async def asks_often(count: int, ctx: Context) -> int:
     return count
 
 
+async def asks_in_the_loop(ctx: Context) -> list[Any]:
+    response = await ctx.hold("which one", {"of": "two"}, responses=True)
+    return [bool(response), response.text, response.args, response.by]
+
+
+def asks_elsewhere(ctx: SyncContext) -> list[Any]:
+    response = ctx.hold("which one", {"of": "two"}, responses=True)
+    return [bool(response), response.text, response.args, response.by]
+
+
 class Office(Workshop):
     """A workshop with people: bob and cy review, root is the administrator."""
 
@@ -61,10 +72,9 @@ class Office(Workshop):
 
         return await eventually(look)
 
-    async def vote(self, gate: Gate, voter: str = "bob", decision: Decision = Decision.APPROVE) -> Task:
-        return await approvals_service.vote(
-            self.stores, gate.task_id, VoteRequest(voter=voter, decision=decision, digest=gate.digest), gate_id=gate.id
-        )
+    async def vote(self, gate: Gate, voter: str = "bob", decision: Decision = Decision.APPROVE, **fields: Any) -> Task:
+        ballot = VoteRequest(voter=voter, decision=decision, digest=gate.digest, **fields)
+        return await approvals_service.vote(self.stores, gate.task_id, ballot, gate_id=gate.id)
 
 
 @pytest.fixture
@@ -107,6 +117,33 @@ async def test_a_held_run_waits_without_a_worker_and_repeats_nothing(
 
     assert (final.status, final.attempt) == (Status.COMPLETED, 1)
     assert journal.read_text().split() == ["first", "second"]
+
+
+ASKING: list[tuple[Callable[..., Any], HandlerMode]] = [
+    (asks_in_the_loop, HandlerMode.ASYNC),
+    (asks_elsewhere, HandlerMode.THREAD),
+    (asks_elsewhere, HandlerMode.PROCESS),
+]
+
+
+@pytest.mark.parametrize(("function", "mode"), ASKING, ids=["async", "thread", "process"])
+async def test_a_handler_gets_what_reviewers_respond(
+    office_anywhere: Office, function: Callable[..., Any], mode: HandlerMode
+) -> None:
+    services = office_anywhere
+    services.handle(function, name="asks", mode=mode)
+    async with services.worker():
+        words, edit = [await services.enqueue("asks", author_id="ada") for _ in range(2)]
+        await services.vote(await services.held(words), decision=Decision.RESPOND, text="neither")
+        first = await services.held(edit)
+        await services.vote(first, decision=Decision.RESPOND, text="the third", args={"of": "three"})
+        await services.vote(await services.held(edit, but=first.id), voter="cy")
+        results = [(await services.final(task)).result for task in (words, edit)]
+
+    assert [msgspec.json.decode(result or b"") for result in results] == [
+        [False, "neither", None, "bob"],
+        [True, "the third", {"of": "three"}, "bob"],
+    ]
 
 
 async def test_a_held_run_that_is_refused_never_goes_on(services: Office, tmp_path: Path) -> None:

@@ -166,13 +166,32 @@ class TaskHandle(Generic[R_co]):
         return Call(self._submit(by), self._app.portal)
 
     def vote(
-        self, decision: Literal["approve", "reject", "request_changes"], *, by: str, digest: str, reason: str = ""
+        self,
+        decision: Literal["approve", "reject", "request_changes", "respond"],
+        *,
+        by: str,
+        digest: str,
+        reason: str = "",
+        text: str = "",
+        args: dict[str, Any] | None = None,
+        go_on: bool = False,
     ) -> Call[Task]:
         """Answer in the name of an account, about what has this digest: `(await handle.get()).digest`.
 
+        `text` and `args` are for a response to a step of a run, `go_on` for its rejection: the run continues.
+
         Raises DigestMismatch, GateClosed, NotEligible and its kinds, with nothing changed.
         """
-        request = VoteRequest(voter=by, decision=Decision(decision), digest=digest, reason=reason, via="app")
+        request = VoteRequest(
+            voter=by,
+            decision=Decision(decision),
+            digest=digest,
+            reason=reason,
+            via="app",
+            text=text,
+            args=args,
+            go_on=go_on,
+        )
         return Call(self._vote(request), self._app.portal)
 
     def start(self, *, by: str) -> Call[Task]:

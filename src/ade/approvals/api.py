@@ -29,7 +29,7 @@ from ade.approvals.views import (
     view_approval,
     view_vote,
 )
-from ade.approvals.votes import VoteRequest, gate_for, gate_to_answer, no_such_gate
+from ade.approvals.votes import LONGEST_RESPONSE, VoteRequest, gate_for, gate_to_answer, no_such_gate
 from ade.errors import AdeError, InvalidTask, NotPermitted, PayloadTooLarge, StoreError
 from ade.server.context import RequestContext, Services, account_id, acting, check_own, cut, sign_in_method, voter
 from ade.server.operation import RouteAccess, TrafficClass, operation
@@ -75,6 +75,9 @@ class AnswerApproval(SecretForm, kw_only=True):
     decision: Decision
     digest: SeenDigest
     reason: Why = ""  # for a change request: what to change
+    text: Annotated[str, Meta(max_length=LONGEST_RESPONSE)] = ""  # of a response, to a step of a run
+    args: dict[str, Any] | None = None  # of a response: replaces what the step is about; others must approve it
+    go_on: bool = False  # of a rejection: the run continues without the step
     for_whom: Account | None = None  # vote on behalf of this account, which has delegated to the caller
     approval: ApprovalId | None = None
     password: Password | None = None
@@ -211,7 +214,8 @@ async def get_approval(services: Services, request: RequestContext, task_id: str
 
 @operation("POST /approvals/{task_id}/respond", permission=Permission.VOTE, traffic=TrafficClass.VOTE, takes_key=False)
 async def respond_to_approval(services: Services, request: RequestContext, task_id: str, body: AnswerApproval) -> Voted:
-    """Approve, reject or ask for changes."""
+    """Approve, reject, ask for changes, or respond. A response denies a step of a run, which goes on with the text or,
+    once others have approved them, with the edited arguments."""
     account = voter(request)
     if body.decision is Decision.REQUEST_CHANGES and not body.reason.strip():
         raise InvalidTask("describe the requested changes in the reason, which the author reads")
@@ -224,6 +228,9 @@ async def respond_to_approval(services: Services, request: RequestContext, task_
         on_behalf_of=None if body.for_whom is None else normal_id(body.for_whom),
         authenticated_at=await confirmed_at(services, request, body.password),
         via=sign_in_method(request),
+        text=body.text,
+        args=body.args,
+        go_on=body.go_on,
     )
     after = await approvals_service.vote(services.stores, task.id, ballot, gate_id=gate.id)
     return view_vote(after, gate, await load_people(services.stores), now=services.stores.clock.now())

@@ -24,7 +24,7 @@ from ade.approvals.review_requests import (
 )
 from ade.approvals.risk import Risk
 from ade.approvals.rulebook import USUAL
-from ade.approvals.votes import approved, gate_for
+from ade.approvals.votes import approved, gate_for, responded
 from ade.errors import InvalidTask, NotPermitted
 from ade.events.model import APPROVAL_COMMENTED, APPROVAL_DISMISSED, APPROVAL_UNBLOCKED
 from ade.tasks.changes import QUEUED, Change, change
@@ -130,6 +130,8 @@ def advance_review(task: Task, people: ReviewerDirectory, *, now: int) -> Change
         return approved(task, closed, Verb.APPROVE, now=now, actor=SYSTEM)
     if state is GateState.REJECTED:  # a rejection counts again, for example after its voter was reactivated
         return _turned_down(task, gate, now=now)
+    if state is GateState.RESPONDED:
+        return responded(task, structs.replace(gate, state=state, decided_at=now), now=now, actor=SYSTEM)
     after, events = reconsidered(gate, people, now=now)
     if after == gate:
         return None
@@ -295,6 +297,9 @@ def dismiss(task: Task, voter: str, reason: str, people: ReviewerDirectory, *, n
     ready = structs.replace(task, review=review)
     if state is GateState.REJECTED:
         return _turned_down(ready, after, now=now)
+    if state is GateState.RESPONDED:
+        closed = structs.replace(after, decided_at=now)
+        return responded(ready, closed, now=now, actor=actor, first_events=(event,))
     if state is GateState.APPROVED:
         closed = structs.replace(after, decided_at=now)
         return approved(ready, closed, Verb.REOPEN, now=now, actor=actor, first_events=(event,))
@@ -413,6 +418,14 @@ def step_gate(task: Task, step: str, about: object) -> Gate | None:
         if is_its_own and gate.digest == digest_for(task, gate.policy, gate.number, step, about):
             return gate
     return None
+
+
+def edited_gate(task: Task, gate: Gate) -> Gate | None:
+    """Return the newest gate for the arguments that a response has edited, or None if there is none."""
+    response = gate.response
+    first = next((each for each in review_of(task).gates if response is not None and each.id == response.edited), None)
+    found = None if first is None else step_gate(task, gate.step, first.about)
+    return found if found is not None and found.number > gate.number else None
 
 
 def may_go_on(task: Task, gate: Gate, directory: Directory, *, now: int) -> bool:

@@ -56,6 +56,20 @@ class Denied(AdeError):
     usual_advice = "`ade policies check` shows the rule"
 
 
+class StepDenied(Denied):
+    """Reviewers did not approve this step of a run. The message contains their response; continue without the step."""
+
+    code = "step_denied"
+    usual_advice = "`ade approvals show ID` shows the response"
+
+
+class TaskCannotRun(GateClosed):
+    """The task waits for another one that did not complete, so it will not run. Your vote was not counted."""
+
+    code = "task_cannot_run"
+    usual_advice = "`ade show ID` shows what it waits for"
+
+
 class ApprovalNotGood(AdeError):
     """The approval is no longer valid, so the task was not started."""
 

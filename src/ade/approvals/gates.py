@@ -27,6 +27,7 @@ from ade.approvals.model import (
 # One person fills one slot, so whether all rules are met is a bipartite matching and not a count per rule.
 
 
+_DENIALS = frozenset({Decision.REJECT, Decision.RESPOND})
 Slot = tuple[int, int]  # the number of a rule, and of the slot in it
 
 
@@ -78,9 +79,10 @@ def evaluate(gate: Gate, directory: Directory, delegations: Sequence[Delegation]
     eligibility = _Eligibility(gate, directory, delegations)
     newest = eligibility.counted(gate.votes)
     rejecting = [who for who, vote in newest.items() if vote.decision is Decision.REJECT]
+    denying = [who for who, vote in newest.items() if vote.decision in _DENIALS]
     asking = [who for who, vote in newest.items() if vote.decision is Decision.REQUEST_CHANGES]
     filled, able = eligibility.filled(newest), eligibility.able(now)
-    state = _state(gate, eligibility, newest, rejecting, asking, filled, able, now)
+    state = _state(gate, eligibility, newest, denying, asking, filled, able, now)
     return GateStanding(
         state=state,
         approved_by=tuple(sorted(set(filled.values()))),
@@ -94,17 +96,20 @@ def _state(
     gate: Gate,
     eligibility: "_Eligibility",
     newest: Mapping[str, Vote],
-    rejecting: Sequence[str],
+    denying: Sequence[str],
     asking: Sequence[str],
     filled: Mapping[Slot, str],
     able: Mapping[str, frozenset[int]],
     now: int,
 ) -> GateState:
-    """Rejections take precedence over approvals, late votes do not count, and a gate that cannot be met never
-    passes."""
-    vetoed = any(eligibility.has_veto(newest[who]) for who in rejecting)
-    if vetoed or len(rejecting) >= gate.policy.deny_threshold:
-        return GateState.REJECTED
+    """Denials take precedence over approvals, late votes do not count, and a gate that cannot be met never passes.
+
+    Responses deny as rejections do. The run continues only if no one who denies wants it to end.
+    """
+    vetoed = any(eligibility.has_veto(newest[who]) for who in denying)
+    if vetoed or len(denying) >= gate.policy.deny_threshold:
+        goes_on = gate.is_step and all(newest[who].is_response for who in denying)
+        return GateState.RESPONDED if goes_on else GateState.REJECTED
     if asking:
         return GateState.EXPIRED if now >= gate.expires_at else GateState.CHANGES_REQUESTED
     needed = [rule.needed for rule in gate.policy.rules]
@@ -254,7 +259,7 @@ class _Eligibility:
             return f"{vote.voter} is not an active person"
         if any(self._is_conflicted(member) for member in (voter.id, vote.person or voter.id, *vote.chain)):
             return f"{vote.voter}, or the person represented, is involved in the task"
-        has_say = self.rules_for(vote) or (vote.decision is Decision.REJECT and self.has_veto(vote))
+        has_say = self.rules_for(vote) or (vote.decision in _DENIALS and self.has_veto(vote))
         return "" if has_say else f"no rule includes {vote.voter} any longer"
 
     def _may(self, account: Account) -> bool:

@@ -271,6 +271,7 @@ class GateState(StrEnum):
     CHANGES_REQUESTED = auto()
     APPROVED = auto()
     REJECTED = auto()
+    RESPONDED = auto()  # a step of a run was not approved; the run continues with what reviewers responded
     EXPIRED = auto()
     CANCELLED = auto()
     SUPERSEDED = auto()  # the task was edited: a new digest needs a new gate
@@ -281,6 +282,7 @@ class GateState(StrEnum):
 
 AFTER_THE_FACT = "after the fact"  # the step of a gate that was opened because another one was bypassed
 UNDECIDED = frozenset({GateState.OPEN, GateState.BLOCKED, GateState.CHANGES_REQUESTED})
+_IN_EFFECT = frozenset({GateState.APPROVED, GateState.RESPONDED})  # decided, and asked for by a restarted run
 
 
 class Decision(StrEnum):
@@ -291,6 +293,7 @@ class Decision(StrEnum):
     APPROVE = auto()
     REJECT = auto()
     REQUEST_CHANGES = auto()
+    RESPOND = auto()  # to a step of a run: not approved, and the run continues with the response
 
 
 class Vote(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -308,6 +311,14 @@ class Vote(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     via: str = ""  # how it was cast: cli, http, batch, ...
     is_dismissed: bool = False
+    text: str = ""  # of a response
+    edited: str = ""  # of a response: the gate for the edited arguments
+    go_on: bool = False  # of a rejection: the run continues without the step
+
+    @property
+    def is_response(self) -> bool:
+        """Whether it denies a step without ending the run."""
+        return self.decision is Decision.RESPOND or (self.decision is Decision.REJECT and self.go_on)
 
 
 class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -335,6 +346,7 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     in_batch: bool = True  # whether a batch vote can approve it
     is_automatic: bool = False  # approved by the policy itself, as `system`
     is_bypassed: bool = False  # bypassed by break-glass, which is never an approval
+    end_reason: str = ""  # why it was cancelled
 
     @property
     def number(self) -> int:
@@ -357,7 +369,19 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_over(self) -> bool:
         """Whether it no longer has any effect."""
-        return not (self.is_undecided or self.is_bypassed or self.state is GateState.APPROVED)
+        return not (self.is_undecided or self.is_bypassed or self.state in _IN_EFFECT)
+
+    @property
+    def is_step(self) -> bool:
+        """Whether a run waits at it, so that there is something to respond to."""
+        return self.step not in ("", AFTER_THE_FACT)
+
+    @property
+    def response(self) -> Vote | None:
+        """The newest response, if the step was not approved and the run continues."""
+        if self.state is not GateState.RESPONDED:
+            return None
+        return next((vote for vote in reversed(self.votes) if vote.is_response and not vote.is_dismissed), None)
 
 
 class Comment(Struct, frozen=True, kw_only=True):
@@ -436,12 +460,12 @@ MOST_GATES = 20  # kept in the record, not counting those still in effect; the l
 MAX_STEP_REQUESTS = 100  # per task
 
 
-def closed_review(review: Review, state: GateState, now: int) -> Review:
+def closed_review(review: Review, state: GateState, now: int, reason: str = "") -> Review:
     """Return the review with its newest gate in this state, if that gate was undecided or approved."""
     gate = review.gate
     if gate is None or not (gate.is_undecided or gate.state is GateState.APPROVED):
         return review
-    return review.with_gate(structs.replace(gate, state=state, decided_at=gate.decided_at or now))
+    return review.with_gate(structs.replace(gate, state=state, decided_at=gate.decided_at or now, end_reason=reason))
 
 
 def edited(review: Review | None, actor: str | None, now: int, ran: PastRun | None = None) -> Review | None:

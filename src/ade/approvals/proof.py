@@ -19,12 +19,13 @@ from ade.events.model import (
     APPROVAL_ESCALATED,
     APPROVAL_REJECTED,
     APPROVAL_REQUESTED,
+    APPROVAL_RESPONDED,
     Event,
 )
 from ade.failures import FailureKind
 from ade.tasks.changes import BYPASSED, CHANGES_REQUESTED, QUEUED
 
-_VOTES = frozenset({APPROVAL_APPROVED, APPROVAL_REJECTED, CHANGES_REQUESTED})
+_VOTES = frozenset({APPROVAL_APPROVED, APPROVAL_REJECTED, APPROVAL_RESPONDED, CHANGES_REQUESTED})
 _NEVER_BEGAN = frozenset({FailureKind.DENIED, FailureKind.DEADLINE_PASSED})  # rejected before the handler was called
 _RAN = frozenset({"task.succeeded", "task.retry_scheduled", "task.failed", "task.stalled"})
 _UNDONE = frozenset({"approval.revoked", "approval.expired", "task.edited", "task.submitted", "task.replayed"})
@@ -171,8 +172,8 @@ class ApprovalProof:
         for vote in gate.votes:  # an account's own vote is the better source
             accounts[vote.voter] = self._account(vote.voter, vote.roles, vote.person)
         standing = evaluate(structs.replace(gate, state=GateState.OPEN), Directory(accounts.values()), (), at)
-        if standing.state is GateState.APPROVED:
-            return ""
+        if standing.state is GateState.APPROVED or (standing.state is GateState.RESPONDED and gate.step):
+            return ""  # after a response, a run continues without the step
         return f"it was {standing.state}, with {', '.join(standing.missing) or 'nothing'} missing"
 
     def _account(self, account: str, recorded: frozenset[str], person: str = "") -> Account:

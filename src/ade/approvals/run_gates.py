@@ -1,6 +1,7 @@
 """Gates at run time: the check before a run starts, and steps or tool calls within a run that need approval."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct, structs
@@ -10,6 +11,7 @@ from ade.approvals.decisions import (
     STALE,
     TOO_LATE,
     clearance_of,
+    edited_gate,
     may_go_on,
     meets,
     reassessed,
@@ -17,23 +19,22 @@ from ade.approvals.decisions import (
     step_gate,
 )
 from ade.approvals.digest import resources_of
-from ade.approvals.errors import Denied, InvalidPolicy, InvalidSubject
+from ade.approvals.errors import Denied, InvalidPolicy, InvalidSubject, StepDenied
 from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict
-from ade.approvals.model import AFTER_THE_FACT, MAX_STEP_REQUESTS
+from ade.approvals.model import AFTER_THE_FACT, MAX_STEP_REQUESTS, Decision, Gate, Vote
 from ade.approvals.repository import ApprovalInputs, demanded, load_situation
 from ade.approvals.review_requests import review_of
 from ade.approvals.rulebook import USUAL
 from ade.approvals.submission import apply_guard, log_denied, ruled
+from ade.approvals.votes import LARGEST_STEP
 from ade.errors import InvalidTask
 from ade.failures import FailureKind, TaskError
 from ade.logs import Log
 from ade.stores.ports import Stores
 from ade.tasks.enqueue import fresh_id
 from ade.tasks.model import MaybeRaw, Task
-from ade.tasks.outcomes import Failed, Leave, Outcome, Withheld
+from ade.tasks.outcomes import Failed, HoldResponse, Leave, Outcome, Withheld
 from ade.tasks.payloads import Payloads
-
-_LARGEST_STEP = 256 * 1024  # bytes that reviewers can be shown
 
 
 class RunStep(Struct, frozen=True, kw_only=True):
@@ -45,13 +46,14 @@ class RunStep(Struct, frozen=True, kw_only=True):
     reason: str = ""
     is_tool: bool = False  # then the guard decides whether approval is needed
     judged: MaybeRaw = None  # what the guard judges, if reviewers are shown something else
+    responses: bool = False  # whether the handler reads responses; otherwise they raise StepDenied
 
 
-async def request_step_approval(stores: Stores, task: Task, request: RunStep) -> Withheld | None:
-    """Return None if the run can continue; otherwise the outcome with which it waits, whatever the run reports. Raises
-    Denied and InvalidTask."""
-    if len(request.about) > _LARGEST_STEP:
-        raise InvalidTask(f"a step can be about at most {_LARGEST_STEP:,} bytes, not {len(request.about):,}")
+async def request_step_approval(stores: Stores, task: Task, request: RunStep) -> Withheld | HoldResponse:
+    """Return what reviewers decided; otherwise the outcome with which the run waits, whatever it reports. Raises
+    Denied, StepDenied, and InvalidTask."""
+    if len(request.about) > LARGEST_STEP:
+        raise InvalidTask(f"a step can be about at most {LARGEST_STEP:,} bytes, not {len(request.about):,}")
     if not request.is_tool and (request.step == AFTER_THE_FACT or request.step.startswith("tool ")):
         raise InvalidTask(f"{request.step!r} is reserved for ADE; use another name for the step")
     about = msgspec.json.decode(request.about)
@@ -61,10 +63,15 @@ async def request_step_approval(stores: Stores, task: Task, request: RunStep) ->
     if request.is_tool:
         ruling = await _ruled_on_tool(stores, task, situation, request)
         if ruling is None:
-            return None
+            return HoldResponse(is_approved=True)
         required, reason = ruling
-    if _have_agreed(stores, task, step, about, (*request.policies, *required), situation):
-        return None
+    gate, edit = _deciding_gate(task, step, about, follows=request.responses and not request.is_tool)
+    if gate is not None and (response := gate.response) is not None:
+        return HoldResponse(is_approved=False, text=_text_of(response), by=response.voter)
+    if _have_agreed(stores, task, gate, (*request.policies, *required), situation):
+        return _approval(gate, edit)
+    if gate is not None:
+        about = gate.about  # as a reviewer edited it
     if task.review is not None and len(task.review.gates) > MAX_STEP_REQUESTS:
         raise InvalidTask(
             f"a task can request approval of at most {MAX_STEP_REQUESTS} steps; ask about several at once"
@@ -90,14 +97,54 @@ async def check_tool_call(stores: Stores, task: Task, tool: str, about: Raw, jud
     ruling = await _ruled_on_tool(stores, task, situation, request)
     if ruling is None:
         return Leave.FREE
-    have_agreed = _have_agreed(stores, task, request.step, msgspec.json.decode(about), ruling[0], situation)
-    return Leave.GRANTED if have_agreed else Leave.NEEDED
+    gate, _ = _deciding_gate(task, request.step, msgspec.json.decode(about), follows=False)
+    return Leave.GRANTED if _have_agreed(stores, task, gate, ruling[0], situation) else Leave.NEEDED
+
+
+def _deciding_gate(task: Task, step: str, about: object, *, follows: bool) -> tuple[Gate | None, Vote | None]:
+    """Return the gate that decides on a step, if any, and the response that edited its arguments. Raises StepDenied.
+
+    Without `follows` the run does what it asked about or nothing, so any response denies the step.
+    """
+    gate, edit = step_gate(task, step, about), None
+    while gate is not None and (response := gate.response) is not None:
+        after = edited_gate(task, gate)
+        if not follows:
+            raise StepDenied(_denial(step, response, None if after is None else after.about))
+        if after is None:
+            break
+        gate, edit = after, response
+    return gate, edit
+
+
+def _text_of(vote: Vote) -> str:
+    return vote.text or vote.reason
+
+
+def _denial(step: str, response: Vote, args: Any) -> str:
+    """Return what a denied handler or agent reads."""
+    said = f"{response.voter} did not approve: {step}."
+    if text := _text_of(response).strip():
+        said += f" Response: {text}"
+    if args is not None:
+        said += f" Use these arguments instead: {msgspec.json.encode(args).decode()}"
+    return said
+
+
+def _approval(gate: Gate | None, edit: Vote | None) -> HoldResponse:
+    votes = () if gate is None else gate.votes
+    last = edit or next((vote for vote in reversed(votes) if vote.decision is Decision.APPROVE), None)
+    return HoldResponse(
+        is_approved=True,
+        text="" if last is None else _text_of(last),
+        args=None if gate is None or edit is None else gate.about,
+        by="" if last is None else last.voter,
+    )
 
 
 def _have_agreed(
-    stores: Stores, task: Task, step: str, about: object, policies: Sequence[str], situation: ApprovalInputs
+    stores: Stores, task: Task, gate: Gate | None, policies: Sequence[str], situation: ApprovalInputs
 ) -> bool:
-    gate = step_gate(task, step, about)
     if gate is None or not meets(gate, policies):  # the guard might demand more by now
         return False
     return may_go_on(task, gate, situation.people.directory, now=stores.clock.now())

@@ -8,7 +8,7 @@ from ade.approvals import decisions
 from ade.approvals.decisions import advance_review
 from ade.approvals.delegations import create
 from ade.approvals.digest import digest_at
-from ade.approvals.errors import ConflictOfInterest, GateClosed, NotEligible, ReauthenticationNeeded
+from ade.approvals.errors import ConflictOfInterest, GateClosed, NotEligible, ReauthenticationNeeded, TaskCannotRun
 from ade.approvals.gates import uncounted
 from ade.approvals.model import Decision, Delegation, Gate
 from ade.approvals.repository import load_people
@@ -22,9 +22,9 @@ from ade.stores.ports import Stores, TaskQuery
 from ade.stores.resource_ports import DocumentWrite
 from ade.tasks.changes import Change
 from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
+from ade.tasks.model import AfterFailure, Task
 from ade.tasks.payloads import Payloads
-from ade.tasks.service import Check, any_version, decide, edit, get, notify_for
+from ade.tasks.service import Check, any_version, decide, edit, get, notify_for, settle_broken
 
 _TRIES = 200  # every lost race means that another vote was written
 
@@ -32,21 +32,40 @@ _TRIES = 200  # every lost race means that another vote was written
 async def vote(stores: Stores, task_id: str, ballot: VoteRequest, *, gate_id: str | None = None) -> Task:
     """Vote at the newest gate of a task, or at a given one. Repeating the same vote has no effect.
 
-    Raises NoGate, GateClosed, DigestMismatch, NotEligible, and its subclasses.
+    Raises NoGate, GateClosed, TaskCannotRun, DigestMismatch, NotEligible, and its subclasses.
     """
+    await _check_can_run(stores, await get(stores, task_id))
     people = await load_people(stores)
 
     async def prepare(change: Change) -> None:
         """A rejection can end a task that ran up to some step, so its rollback is stored first."""
         await prepare_rollbacks(stores, Payloads(stores.blobs), [change])
 
-    return await decide(
+    voted = await decide(
         stores,
         task_id,
         lambda task, now: cast(task, ballot, people, now=now, gate_id=gate_id),
         tries=_TRIES,
         before=prepare,
     )
+    if voted.status is Status.REJECTED:  # tasks that depend on it cannot run
+        await settle_broken(stores)
+    return voted
+
+
+async def _check_can_run(stores: Stores, task: Task) -> None:
+    """Raise TaskCannotRun if a dependency did not complete, after what `after_failure` says was done.
+
+    A replayed task no longer waits for dependencies that had failed by then.
+    """
+    is_affected = task.depends_on and task.after_failure is not AfterFailure.RUN and task.generation == 1
+    if not is_affected or task.is_final:
+        return
+    found = await stores.tasks.get(list(task.depends_on))
+    failed = [each.id for each in found if each is not None and each.is_final and each.status is not Status.COMPLETED]
+    if failed:
+        await settle_broken(stores)
+        raise TaskCannotRun(f"task {task.id} waits for {', '.join(failed)}, which did not complete, so it will not run")
 
 
 class BatchVoteResult(Struct, frozen=True, kw_only=True):
@@ -108,6 +127,7 @@ async def break_glass(
     now = stores.clock.now()
     if authenticated_at is None or not now - REAUTHENTICATION_MS <= authenticated_at <= now:
         raise ReauthenticationNeeded("bypassing an approval requires a password check within the last five minutes")
+    await _check_can_run(stores, await get(stores, task_id))
     return await decide(
         stores, task_id, lambda task, now: decisions.break_glass(task, now=now, actor=actor, reason=reason)
     )

@@ -28,6 +28,7 @@ class ApprovalOutcome(StrEnum):
     APPROVED = auto()
     REJECTED = auto()
     CHANGES_REQUESTED = auto()
+    RESPONDED = auto()
     EXPIRED = auto()  # no decision in time, or approved and not used in time
     WITHDRAWN = auto()  # cancelled or edited before it was decided
     BYPASSED = auto()
@@ -35,10 +36,16 @@ class ApprovalOutcome(StrEnum):
 
 
 ANSWERED = frozenset(
-    {ApprovalOutcome.APPROVED, ApprovalOutcome.REJECTED, ApprovalOutcome.CHANGES_REQUESTED}
+    {
+        ApprovalOutcome.APPROVED,
+        ApprovalOutcome.REJECTED,
+        ApprovalOutcome.CHANGES_REQUESTED,
+        ApprovalOutcome.RESPONDED,
+    }
 )  # decided by reviewers
 _OUTCOMES: Mapping[GateState, ApprovalOutcome] = {
     GateState.REJECTED: ApprovalOutcome.REJECTED,
+    GateState.RESPONDED: ApprovalOutcome.RESPONDED,
     GateState.EXPIRED: ApprovalOutcome.EXPIRED,
     GateState.CANCELLED: ApprovalOutcome.WITHDRAWN,
     GateState.SUPERSEDED: ApprovalOutcome.WITHDRAWN,

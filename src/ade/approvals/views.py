@@ -17,7 +17,7 @@ from ade.approvals.repository import load_people
 from ade.approvals.review_requests import ReviewerDirectory, review_of
 from ade.approvals.risk import RiskLevel
 from ade.approvals.service import snoozed
-from ade.events.model import APPROVAL_APPROVED, APPROVAL_REJECTED, Event
+from ade.events.model import APPROVAL_APPROVED, APPROVAL_REJECTED, APPROVAL_RESPONDED, Event
 from ade.stores.ports import Stores, TaskQuery
 from ade.tasks.changes import BYPASSED, CHANGES_REQUESTED
 from ade.tasks.lifecycle import Status
@@ -28,6 +28,7 @@ _SAMPLE = 10_000  # events read at most, the newest
 _VOTES = {
     APPROVAL_APPROVED: Decision.APPROVE,
     APPROVAL_REJECTED: Decision.REJECT,
+    APPROVAL_RESPONDED: Decision.RESPOND,
     CHANGES_REQUESTED: Decision.REQUEST_CHANGES,
 }
 
@@ -232,6 +233,9 @@ class VoteView(Struct, frozen=True, kw_only=True):
     reason: str
     via: str
     why_not: str  # why it does not count; empty if it does
+    text: str = ""  # of a response
+    edited: str = ""  # of a response: the gate for the edited arguments
+    go_on: bool = False  # of a rejection: the run continues without the step
 
 
 class StepView(Struct, frozen=True, kw_only=True):
@@ -268,6 +272,7 @@ class GateView(Struct, frozen=True, kw_only=True):
     missing: list[str]
     escalations: list[StepView]
     conflicts: list[str]  # accounts with an author conflict, which cannot vote
+    end_reason: str = ""  # why it was cancelled
 
 
 class ReviewView(Struct, frozen=True, kw_only=True):
@@ -334,6 +339,7 @@ def view_gate(task: Task, gate: Gate, people: ReviewerDirectory, *, now: int) ->
         missing=list(standing.missing),
         escalations=_escalations(gate),
         conflicts=sorted(gate.conflicts),
+        end_reason=gate.end_reason,
     )
 
 
@@ -367,6 +373,9 @@ def _votes(gate: Gate, people: ReviewerDirectory) -> list[VoteView]:
             reason=vote.reason,
             via=vote.via,
             why_not=reasons.get(vote.seq, ""),
+            text=vote.text,
+            edited=vote.edited,
+            go_on=vote.go_on,
         )
         for vote in gate.votes
     ]

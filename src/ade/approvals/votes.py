@@ -1,5 +1,8 @@
 """Votes: whether a vote counts at a gate, and what it changes."""
 
+from typing import Any
+
+import msgspec
 from msgspec import Struct, structs
 
 from ade.accounts.model import FRESH_MS, SYSTEM, Account
@@ -13,19 +16,37 @@ from ade.approvals.errors import (
     UnknownApproval,
 )
 from ade.approvals.gates import admitting_chain
-from ade.approvals.model import UNDECIDED, Chain, Decision, Gate, GateState, StartMode, Vote
+from ade.approvals.model import (
+    MAX_STEP_REQUESTS,
+    UNDECIDED,
+    Chain,
+    Decision,
+    Gate,
+    GateState,
+    StartMode,
+    Vote,
+)
 from ade.approvals.review_requests import (
     ReviewerDirectory,
+    again,
     escalated,
     gate_event,
     names_of,
+    reconsidered,
     requested,
     review_of,
     vote_event,
 )
 from ade.approvals.risk import RiskLevel
-from ade.errors import AdeError
-from ade.events.model import APPROVAL_APPROVED, APPROVAL_BLOCKED, APPROVAL_REJECTED, APPROVAL_UNBLOCKED, Event
+from ade.errors import AdeError, InvalidTask
+from ade.events.model import (
+    APPROVAL_APPROVED,
+    APPROVAL_BLOCKED,
+    APPROVAL_REJECTED,
+    APPROVAL_RESPONDED,
+    APPROVAL_UNBLOCKED,
+    Event,
+)
 from ade.tasks.changes import CHANGES_REQUESTED, QUEUED, Change, change
 from ade.tasks.lifecycle import Status, Verb
 from ade.tasks.model import Task
@@ -33,6 +54,8 @@ from ade.tasks.model import Task
 REAUTHENTICATION_MS = FRESH_MS
 _TAKES_PASSWORD = frozenset({RiskLevel.HIGH, RiskLevel.CRITICAL})
 _LONGEST_REASON = 2_000
+LONGEST_RESPONSE = 10_000  # characters
+LARGEST_STEP = 256 * 1024  # bytes that reviewers can be shown
 _MOST_ANSWERS = 20  # votes of one account at one gate
 
 
@@ -46,6 +69,9 @@ class VoteRequest(Struct, frozen=True, kw_only=True):
     on_behalf_of: str | None = None
     authenticated_at: int | None = None  # when the voter last gave a password
     via: str = ""
+    text: str = ""  # of a response
+    args: dict[str, Any] | None = None  # of a response: replaces what the step is about
+    go_on: bool = False  # of a rejection: the run continues without the step
 
 
 def gate_for(task: Task, gate_id: str | None = None) -> Gate:
@@ -78,12 +104,14 @@ def cast(
     """Return the change that a vote makes; None if the same vote is already recorded. Raises GateClosed,
     DigestMismatch, NotEligible, and its subclasses."""
     gate = gate_for(task, gate_id)
-    if _is_repeated(gate, ballot):
+    if _is_repeated(task, gate, ballot):
         return None
-    _check_open(gate, ballot, now=now)
+    _check_open(task, gate, ballot, now=now)
+    _check_response(task, gate, ballot)
     voter = _checked_voter(gate, ballot, people, now=now)
     chain = admitting_chain(gate, voter.id, ballot.on_behalf_of, people.directory, people.delegations, now)
-    has_veto = ballot.decision is Decision.REJECT and not gate.policy.veto_roles.isdisjoint(voter.roles)
+    is_denial = ballot.decision in (Decision.REJECT, Decision.RESPOND)
+    has_veto = is_denial and not gate.policy.veto_roles.isdisjoint(voter.roles)
     if chain is None and not has_veto:
         raise NotEligible(_not_asked(gate, ballot, people, now))
     if sum(vote.voter == voter.id for vote in gate.votes) >= _MOST_ANSWERS:
@@ -100,7 +128,11 @@ def cast(
         person=voter.person,
         reason=ballot.reason,
         via=ballot.via,
+        text=ballot.text,
+        go_on=ballot.go_on,
     )
+    if ballot.args is not None:
+        return _edited(task, gate, vote, ballot.args, people, now=now)
     return with_vote(task, structs.replace(gate, votes=(*gate.votes, vote)), vote, people, now=now)
 
 
@@ -132,6 +164,8 @@ def with_vote(task: Task, gate: Gate, vote: Vote, people: ReviewerDirectory, *, 
                 finished_at=now,
                 reason=vote.reason or f"rejected by {vote.voter}",
             )
+        case GateState.RESPONDED:
+            return responded(task, after, now=now, actor=vote.voter, first_events=(_event_of(gate, vote),))
         case GateState.CHANGES_REQUESTED if not is_draft:
             return change(
                 task,
@@ -154,20 +188,86 @@ def with_vote(task: Task, gate: Gate, vote: Vote, people: ReviewerDirectory, *, 
     return _noted(task, after, vote, now=now)
 
 
-def _is_repeated(gate: Gate, ballot: VoteRequest) -> bool:
+def responded(task: Task, gate: Gate, *, now: int, actor: str, first_events: tuple[Event, ...] = ()) -> Change:
+    """Let a held run continue without the step that reviewers did not approve; it gets their response."""
+    return change(
+        task,
+        Verb.RESPOND,
+        now=now,
+        actor=actor,
+        first_events=first_events,
+        more_events=(gate_event(gate, QUEUED, now=now, actor=actor),),
+        review=review_of(task).with_gate(gate, errors=()),
+    )
+
+
+def _edited(task: Task, gate: Gate, vote: Vote, args: dict[str, Any], people: ReviewerDirectory, *, now: int) -> Change:
+    """Request approval of the edited arguments, before the run continues with them.
+
+    One eligible reviewer is enough for an edit, as for a request for changes: it approves nothing. Who edits gets an
+    author conflict, so others must approve exactly these arguments.
+    """
+    editors = {vote.voter, people.directory.who(vote.voter), *vote.chain}
+    fresh = again(structs.replace(gate, about=args), task, now=now, conflicts=gate.conflicts | editors)
+    fresh, more = reconsidered(fresh, people, now=now)
+    vote = structs.replace(vote, edited=fresh.id)
+    closed = structs.replace(gate, votes=(*gate.votes, vote), state=GateState.RESPONDED, decided_at=now)
+    review = review_of(task).with_gate(closed).with_gate(fresh, errors=())
+    events = (_event_of(closed, vote), requested(fresh, now=now), *more)
+    if task.status is not Status.DRAFT:
+        return change(task, Verb.REVIEW, now=now, more_events=events, review=review)
+    payload: dict[str, object] = {"approval": fresh.id}
+    return change(task, Verb.REOPEN, now=now, actor=vote.voter, first_events=events, payload=payload, review=review)
+
+
+def _check_response(task: Task, gate: Gate, ballot: VoteRequest) -> None:
+    """Raise InvalidTask for a response, or a rejection that lets the run continue, that does not fit the gate."""
+    responds = ballot.decision is Decision.RESPOND
+    if not responds and (ballot.text or ballot.args is not None):
+        raise InvalidTask(f"only a response has text or arguments, not the decision {ballot.decision}; use reason")
+    if ballot.go_on and ballot.decision is not Decision.REJECT:
+        raise InvalidTask(f"go_on is for a rejection, not for the decision {ballot.decision}")
+    if (responds or ballot.go_on) and not gate.is_step:
+        raise InvalidTask(
+            f"no run waits at approval {gate.id}, so there is nothing to respond to; reject it, request changes, or"
+            " comment"
+        )
+    if responds:
+        _check_contents(task, gate, ballot)
+
+
+def _check_contents(task: Task, gate: Gate, ballot: VoteRequest) -> None:
+    if not ballot.text.strip() and ballot.args is None:
+        raise InvalidTask("a response needs a text or edited arguments")
+    if len(ballot.text) > LONGEST_RESPONSE:
+        raise InvalidTask(f"a response has at most {LONGEST_RESPONSE:,} characters, not {len(ballot.text):,}")
+    if ballot.args is None:
+        return
+    if ballot.args == gate.about:
+        raise InvalidTask("these are the arguments that wait for approval; approve them, or change them")
+    if (size := len(msgspec.json.encode(ballot.args))) > LARGEST_STEP:
+        raise InvalidTask(f"edited arguments have at most {LARGEST_STEP:,} bytes, not {size:,}")
+    if len(review_of(task).gates) > MAX_STEP_REQUESTS:
+        raise InvalidTask(f"a task has at most {MAX_STEP_REQUESTS} requests for approval; respond with text alone")
+
+
+def _is_repeated(task: Task, gate: Gate, ballot: VoteRequest) -> bool:
     """Whether this is a double click, or the same request again."""
     last = next((vote for vote in reversed(gate.votes) if vote.voter == ballot.voter), None)
     return (
         last is not None
         and (last.decision, last.digest) == (ballot.decision, ballot.digest)
+        and (last.text, last.go_on) == (ballot.text, ballot.go_on)
+        and next((each.about for each in review_of(task).gates if each.id == last.edited), None) == ballot.args
         and not last.is_dismissed
         and ballot.on_behalf_of in (None, (*last.chain, last.voter)[0])
     )
 
 
-def _check_open(gate: Gate, ballot: VoteRequest, *, now: int) -> None:
+def _check_open(task: Task, gate: Gate, ballot: VoteRequest, *, now: int) -> None:
     if not gate.is_undecided:
-        raise GateClosed(f"approval {gate.id} is {gate.state} already; nothing was changed")
+        why = f" ({gate.end_reason})" if gate.end_reason else ""
+        raise GateClosed(f"approval {gate.id} is {gate.state} already{why}; nothing was changed")
     if now >= gate.expires_at:
         raise GateClosed(f"approval {gate.id} has expired: no one answered in time")
     if ballot.digest != gate.digest:
@@ -212,6 +312,7 @@ def _event_of(gate: Gate, vote: Vote) -> Event:
         Decision.APPROVE: APPROVAL_APPROVED,
         Decision.REJECT: APPROVAL_REJECTED,
         Decision.REQUEST_CHANGES: CHANGES_REQUESTED,
+        Decision.RESPOND: APPROVAL_RESPONDED,
     }
     return vote_event(gate, vote, kinds[vote.decision])
 

@@ -35,6 +35,7 @@ APPROVAL_REQUESTED, APPROVAL_APPROVED, APPROVAL_REJECTED = (
     "approval.approved",
     "approval.rejected",
 )
+APPROVAL_RESPONDED = "approval.responded"
 APPROVAL_COMMENTED, APPROVAL_DISMISSED = "approval.commented", "approval.dismissed"
 APPROVAL_ESCALATED, APPROVAL_BLOCKED, APPROVAL_UNBLOCKED = (
     "approval.escalated",
@@ -57,6 +58,7 @@ MOMENTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "approval.approved": _VOTE,
     "approval.changes_requested": _VOTE,
     "approval.rejected": _VOTE,
+    "approval.responded": _VOTE,
     "approval.requested": (("gate", "opened_at"), ("gate", "decided_at")),
     "delegation.created": _SPAN,
     "delegation.revoked": _SPAN,

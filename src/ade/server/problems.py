@@ -31,6 +31,7 @@ STATUS_OF: Mapping[str, int] = {
     "conflict_of_interest": _NO,
     "reauthentication_needed": _NO,
     "denied": _NO,
+    "step_denied": _NO,
     # not found
     "unknown_account": _MISSING,
     "unknown_agent": _MISSING,
@@ -68,6 +69,7 @@ STATUS_OF: Mapping[str, int] = {
     "stale_token": _CONFLICT,
     "stale_write": _CONFLICT,
     "task_cancelled": _CONFLICT,
+    "task_cannot_run": _CONFLICT,
     "task_failed": _CONFLICT,
     "upgrade_deadlock": _CONFLICT,
     "wait_timeout": _CONFLICT,

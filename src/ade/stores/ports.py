@@ -131,7 +131,7 @@ class DueTasks(Struct, frozen=True, kw_only=True):
 
     expired: list[Task] = []  # running, and the lease has expired
     overdue: list[Task] = []  # pending or stalled, past the deadline
-    broken: list[tuple[Task, tuple[str, ...]]] = []  # pending, with the dependencies that did not complete
+    broken: list[tuple[Task, tuple[str, ...]]] = []  # waiting, with the dependencies that did not complete
     handed_in: list[tuple[Task, bytes]] = []  # running, with the result reported by a worker that does not decide
 
 

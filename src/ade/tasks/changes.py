@@ -17,6 +17,7 @@ EVENT_OF: Mapping[Verb, tuple[str, ...]] = {
     Verb.APPROVE: ("task.approved",),
     Verb.REJECT: ("task.rejected",),
     Verb.REQUEST_CHANGES: ("approval.changes_requested",),
+    Verb.RESPOND: (),  # as for votes
     Verb.REOPEN: ("approval.reopened",),
     Verb.REVOKE: ("approval.revoked",),
     Verb.BREAK_GLASS: ("approval.bypassed",),

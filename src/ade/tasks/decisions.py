@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Mapping
 
 from msgspec import Raw, structs
 
@@ -97,7 +98,15 @@ def _retry(
     )
 
 
-def _fail(task: Task, error: TaskError, *, guard: ChangePrecondition, now: int, has_begun: bool = True) -> Change:
+def _fail(
+    task: Task,
+    error: TaskError,
+    *,
+    guard: ChangePrecondition,
+    now: int,
+    has_begun: bool = True,
+    also: Mapping[str, object] | None = None,
+) -> Change:
     payload: dict[str, object] = {
         "attempt": task.attempt,
         "run_id": task.run_id,
@@ -117,6 +126,7 @@ def _fail(task: Task, error: TaskError, *, guard: ChangePrecondition, now: int, 
         lease_until=None,
         finished_at=now,
         error=error,
+        also=also,
     )
 
 
@@ -211,8 +221,13 @@ def cancel(task: Task, reason: str | None, *, now: int, actor: str | None = None
         lease_until=None,
         finished_at=now,
         reason=reason,
-        also={} if task.review is None else {"review": closed_review(task.review, GateState.CANCELLED, now)},
+        also=_without_gate(task, reason or "", now),
     )
+
+
+def _without_gate(task: Task, reason: str, now: int) -> dict[str, object]:
+    """Cancel the gate of a task that ends before it runs, so that no one votes on it any longer."""
+    return {} if task.review is None else {"review": closed_review(task.review, GateState.CANCELLED, now, reason)}
 
 
 def break_chain(task: Task, *, failed_ids: tuple[str, ...], now: int) -> Change:
@@ -220,7 +235,8 @@ def break_chain(task: Task, *, failed_ids: tuple[str, ...], now: int) -> Change:
     message = f"it waits for {', '.join(failed_ids)}, which did not complete"
     if task.after_failure is AfterFailure.FAIL:
         error = TaskError(kind=FailureKind.DEPENDENCY_FAILED, type="DependencyFailed", message=message, retryable=False)
-        return _fail(task, error, guard=ChangePrecondition(version=task.version), now=now)
+        guard = ChangePrecondition(version=task.version)
+        return _fail(task, error, guard=guard, now=now, also=_without_gate(task, message, now))
     return cancel(task, f"dependency failed: {message}", now=now)
 
 

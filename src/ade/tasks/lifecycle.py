@@ -41,6 +41,7 @@ class Verb(StrEnum):
     APPROVE = auto()
     REJECT = auto()
     REQUEST_CHANGES = auto()
+    RESPOND = auto()
     REOPEN = auto()
     REVOKE = auto()
     BREAK_GLASS = auto()
@@ -78,6 +79,8 @@ def _rule(sources: tuple[Status, ...], *targets: Status) -> TransitionRule:
 _S = Status
 _LEAVABLE = (_S.DRAFT, _S.SUBMITTED, _S.REVIEWING, _S.APPROVED, _S.PENDING, _S.RUNNING, _S.STALLED)
 
+_WAITING = (_S.SUBMITTED, _S.REVIEWING, _S.APPROVED, _S.PENDING)  # a broken dependency can end it here
+
 _RESTING = tuple(status for status in Status if status not in (_S.RUNNING, _S.STALLED))
 
 BIRTHS: tuple[Status, ...] = (_S.PENDING, _S.DRAFT, _S.SUBMITTED, _S.REVIEWING)
@@ -91,6 +94,7 @@ RULES: Mapping[Verb, TransitionRule] = {
     Verb.APPROVE: _rule((_S.REVIEWING,), _S.APPROVED, _S.PENDING),
     Verb.REJECT: _rule((_S.REVIEWING, _S.DRAFT), _S.REJECTED),  # a draft: after changes were requested
     Verb.REQUEST_CHANGES: _rule((_S.REVIEWING,), _S.DRAFT),
+    Verb.RESPOND: _rule((_S.REVIEWING, _S.DRAFT), _S.PENDING),  # a held run continues without the step
     Verb.REOPEN: _rule((_S.DRAFT,), _S.REVIEWING, _S.APPROVED, _S.PENDING),
     Verb.REVOKE: _rule((_S.APPROVED, _S.PENDING), _S.REVIEWING),
     Verb.BREAK_GLASS: _rule((_S.REVIEWING,), _S.PENDING),
@@ -99,7 +103,7 @@ RULES: Mapping[Verb, TransitionRule] = {
     Verb.CLAIM: _rule((_S.PENDING, _S.STALLED), _S.RUNNING),
     Verb.SUCCEED: _rule((_S.RUNNING,), _S.COMPLETED),
     Verb.RETRY: _rule((_S.RUNNING,), _S.PENDING),
-    Verb.FAIL: _rule((_S.RUNNING, _S.STALLED, _S.PENDING), _S.FAILED),
+    Verb.FAIL: _rule((_S.RUNNING, _S.STALLED, *_WAITING), _S.FAILED),
     Verb.HOLD: _rule((_S.RUNNING,), _S.REVIEWING, _S.SUBMITTED),
     Verb.STALL: _rule((_S.RUNNING,), _S.STALLED),
     Verb.RELEASE: _rule((_S.RUNNING,), _S.PENDING),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum, auto
+from typing import Any
 
 from msgspec import Raw, Struct
 
@@ -86,6 +87,18 @@ class RunHeld(BaseException):
 
     A BaseException, so that a handler that catches Exception does not continue without the approval.
     """
+
+
+class HoldResponse(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What reviewers decided about a step of a run. It is true if they approved the step."""
+
+    is_approved: bool
+    text: str = ""  # the response, or the reason given with the last approval
+    args: Any = None  # the approved arguments, if a reviewer edited them; otherwise None
+    by: str = ""  # the account that responded or approved last; empty if no one was asked
+
+    def __bool__(self) -> bool:
+        return self.is_approved
 
 
 class Leave(StrEnum):

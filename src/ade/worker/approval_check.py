@@ -19,7 +19,7 @@ from ade.tasks.admission import PREVIEW_SUFFIX, admit, is_rollback
 from ade.tasks.enqueue import enqueue_plan
 from ade.tasks.handlers import Handler, Registry
 from ade.tasks.model import Task
-from ade.tasks.outcomes import Leave, Outcome, Succeeded
+from ade.tasks.outcomes import HoldResponse, Leave, Outcome, Succeeded, Withheld
 from ade.tasks.payloads import Payloads
 from ade.worker.messages import CheckToolCall, RequestStepApproval
 from ade.worker.run import Run
@@ -114,8 +114,8 @@ class ApprovalChecker:
             return
         await previewed(self._stores, run.task, outcome.result, self._payloads)
 
-    async def hold(self, run: Run, wanted: RequestStepApproval) -> bool:
-        """Whether the run can continue; if not, it ends and waits without a worker. Raises Denied.
+    async def hold(self, run: Run, wanted: RequestStepApproval) -> HoldResponse | None:
+        """Return what reviewers decided; None if the run ends and waits without a worker. Raises Denied.
 
         In that case the value that the handler returns is ignored.
         """
@@ -126,11 +126,13 @@ class ApprovalChecker:
             reason=wanted.reason,
             is_tool=wanted.is_tool,
             judged=wanted.judged,
+            responses=wanted.responses,
         )
-        withheld = await request_step_approval(self._stores, run.task, step)
-        if withheld is not None:
-            run.withheld = withheld
-        return withheld is None
+        decided = await request_step_approval(self._stores, run.task, step)
+        if isinstance(decided, Withheld):
+            run.withheld = decided
+            return None
+        return decided
 
     async def look(self, run: Run, asked: CheckToolCall) -> Leave:
         """Return whether a tool call is allowed by now. Raises Denied."""

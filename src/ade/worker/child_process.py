@@ -30,7 +30,7 @@ from ade.locks.requests import TakeLock, TakenLock
 from ade.tasks.arguments import Signature
 from ade.tasks.handlers import being_imported
 from ade.tasks.model import Task
-from ade.tasks.outcomes import Failed
+from ade.tasks.outcomes import Failed, HoldResponse
 from ade.worker import messages
 from ade.worker.context import Context, SyncContext
 from ade.worker.failures import failed, failure_of
@@ -57,7 +57,7 @@ _ANSWERS: dict[type, Any] = {
     BeginEffect: EffectState,
     EnqueueChildren: list[Task],
     TakeLock: TakenLock,
-    RequestStepApproval: bool,
+    RequestStepApproval: HoldResponse | None,
 }
 
 

@@ -22,7 +22,7 @@ from ade.locks.requests import validate_request as ask_for
 from ade.locks.run_locks import ContextLocks, Held, RunLock, SyncRunLock
 from ade.tasks.arguments import CODING_ERRORS, decode_foreign, to_json, to_plain
 from ade.tasks.model import Task
-from ade.tasks.outcomes import Leave, RunHeld
+from ade.tasks.outcomes import HoldResponse, Leave, RunHeld
 from ade.worker.messages import (
     BeginEffect,
     CheckToolCall,
@@ -160,19 +160,36 @@ class Context:
         [stored] = await self._ask(EnqueueChildren([child]))
         return function.handle_of(stored)
 
-    async def hold(self, step: str, /, about: object = None, *, policy: str | None = None, reason: str = "") -> None:
+    async def hold(
+        self,
+        step: str,
+        /,
+        about: object = None,
+        *,
+        policy: str | None = None,
+        reason: str = "",
+        responses: bool = False,
+    ) -> HoldResponse:
         """Go on only once people have agreed to this step, and to what it is `about`.
 
-        Until then the task waits without a worker. It begins again from the start when they have agreed, so do what
-        comes before in `ctx.once`; this call then returns at once.
+        Until then the task waits without a worker. It begins again from the start when they have decided, so do what
+        comes before in `ctx.once`; this call then returns at once. With `responses`, it also returns when they respond
+        instead: the response is true only if the step, or the `args` of the response, were approved. Without it, a
+        response raises StepDenied.
         """
         if not step.strip() or len(step) > _LONGEST_STEP:
             raise InvalidTask(f"ctx.hold needs a name for the step, of 1 to {_LONGEST_STEP} characters")
         named = () if policy is None else (policy,)
-        await self._hold(RequestStepApproval(step=step, about=to_json(to_plain(about)), policies=named, reason=reason))
+        return await self._hold(
+            RequestStepApproval(
+                step=step, about=to_json(to_plain(about)), policies=named, reason=reason, responses=responses
+            )
+        )
 
     async def guard(self, tool: str, arguments: dict[str, Any], /, *, shown: dict[str, Any] | None = None) -> None:
         """Ask the guard about a tool call: returns if it is allowed, raises Denied, or waits as `hold` does.
+
+        If reviewers respond instead of approving the call, it raises StepDenied with the response.
 
         `shown` is what people see and agree to, where that is not the arguments: with secrets hidden, say.
         """
@@ -187,9 +204,11 @@ class Context:
             await self._ask(CheckToolCall(tool, judged if shown is None else to_json(to_plain(shown)), judged))
         )
 
-    async def _hold(self, wanted: RequestStepApproval) -> None:
-        if not await self._ask(wanted):
+    async def _hold(self, wanted: RequestStepApproval) -> HoldResponse:
+        response: HoldResponse | None = await self._ask(wanted)
+        if response is None:
             raise RunHeld(f"task {self.task_id} waits for people at: {wanted.step}")
+        return response
 
     def lock(
         self,

@@ -58,7 +58,7 @@ class EnqueueChildren(Struct, frozen=True, tag=True):
 
 
 class RequestStepApproval(Struct, frozen=True, tag=True, kw_only=True):
-    """Continue only if reviewers have approved this step; answered by whether the run can continue.
+    """Continue only if reviewers have decided on this step; answered by a HoldResponse, or None if the run must wait.
 
     For a tool call, the guard decides whether approval is required.
     """
@@ -69,6 +69,7 @@ class RequestStepApproval(Struct, frozen=True, tag=True, kw_only=True):
     reason: str = ""
     is_tool: bool = False
     judged: MaybeRaw = None  # what the guard checks, if reviewers see something else: secrets may be hidden
+    responses: bool = False  # whether the handler reads responses; otherwise they raise StepDenied
 
 
 class CheckToolCall(Struct, frozen=True, tag=True):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ade.agents.runs import hooks
+from ade.agents.runs.model import HookAnswer, HookedProgram, HookRuling, reply_of
 
 
 @pytest.fixture
@@ -41,6 +42,19 @@ def test_folders_of_processes_that_are_gone_are_removed_after_a_while(place: Pat
     assert not old.exists()
     assert alive.exists()
     assert (place / "ade-run-strange").exists()
+
+
+@pytest.mark.parametrize("program", HookedProgram)
+def test_every_program_gets_the_response_with_the_denial(program: HookedProgram) -> None:
+    reply = reply_of(program, HookRuling(HookAnswer.DENY, "bob did not approve: tool Bash. Response: use the trash"))
+
+    if program is HookedProgram.CLAUDE:
+        assert reply.stdout is not None
+        said = reply.stdout["hookSpecificOutput"]
+        assert (said["permissionDecision"], reply.exit_code) == ("deny", 0)
+        assert said["permissionDecisionReason"].endswith("use the trash")
+    else:
+        assert (reply.exit_code, reply.stderr) == (2, "bob did not approve: tool Bash. Response: use the trash")
 
 
 def test_a_folder_that_somebody_else_removes_meanwhile_is_no_trouble(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ade import Ade, Status, Task, TaskHandle
+from ade import Ade, ConflictOfInterest, Status, Task, TaskHandle
 from ade.agents.runs.model import progress_in, result_in
 from ade.approvals import repository as approvals_repository
 from ade.approvals import service as approvals_service
@@ -112,12 +112,16 @@ async def apply(app: Ade, text: str) -> None:
 
 
 async def approved(app: Ade, task: Task) -> None:
+    await voted(app, task, Decision.APPROVE)
+
+
+async def voted(app: Ade, task: Task, decision: Decision, voter: str = "bob", **fields: Any) -> Task:
     opened = await app.open()
     assert task.review is not None
     assert task.review.gate is not None
     gate = task.review.gate
-    ballot = VoteRequest(voter="bob", decision=Decision.APPROVE, digest=gate.digest)
-    await approvals_service.vote(opened.stores, task.id, ballot, gate_id=gate.id)
+    ballot = VoteRequest(voter=voter, decision=decision, digest=gate.digest, **fields)
+    return await approvals_service.vote(opened.stores, task.id, ballot, gate_id=gate.id)
 
 
 async def test_a_dangerous_tool_call_waits_for_people_without_a_worker_and_goes_on_in_its_session(app: Ade) -> None:
@@ -165,6 +169,58 @@ async def test_a_hook_lets_harmless_calls_pass_and_defers_dangerous_ones_until_p
         await approved(guarded, held)
 
         assert await report_of(dangerous) == "ran rm -r x"
+
+
+async def test_a_call_that_a_reviewer_responds_to_is_denied_with_the_text_and_the_run_continues(guarded: Ade) -> None:
+    async with guarded.worker():
+        handle = await guarded.enqueue("agent:claude", {"prompt": "[[use-tool command=rm_-r_x]]"}, author="ann")
+        held = await until(handle, lambda task: task.status is Status.REVIEWING)
+        await voted(guarded, held, Decision.RESPOND, text="Move it to the trash instead.")
+
+        denied = "deny: bob did not approve: tool Bash. Response: Move it to the trash instead."
+        assert await report_of(handle) == denied
+
+
+async def test_a_call_can_be_rejected_while_the_run_continues(guarded: Ade) -> None:
+    async with guarded.worker():
+        handle = await guarded.enqueue("agent:claude", {"prompt": "[[use-tool command=rm_-r_x]]"}, author="ann")
+        held = await until(handle, lambda task: task.status is Status.REVIEWING)
+        await voted(guarded, held, Decision.REJECT, go_on=True, reason="keep it")
+
+        assert await report_of(handle) == "deny: bob did not approve: tool Bash. Response: keep it"
+
+
+async def test_a_rejected_call_ends_the_run_by_default(guarded: Ade) -> None:
+    async with guarded.worker():
+        handle = await guarded.enqueue("agent:claude", {"prompt": "[[use-tool command=rm_-r_x]]"}, author="ann")
+        held = await until(handle, lambda task: task.status is Status.REVIEWING)
+        await voted(guarded, held, Decision.REJECT)
+
+        assert (await handle.wait(timeout=60)).status is Status.REJECTED
+
+
+async def test_the_agent_makes_a_call_with_edited_arguments_once_another_reviewer_approves_them(guarded: Ade) -> None:
+    async with guarded.worker():
+        handle = await guarded.enqueue("agent:claude", {"prompt": "[[use-tool command=rm_-r_x]]"}, author="ann")
+        held = await until(handle, lambda task: task.status is Status.REVIEWING)
+        edited = await voted(guarded, held, Decision.RESPOND, text="less", args={"command": "rm x/old"})
+        assert edited.status is Status.REVIEWING
+        with pytest.raises(ConflictOfInterest):
+            await voted(guarded, edited, Decision.APPROVE)
+        await voted(guarded, edited, Decision.APPROVE, voter="cy")
+
+        assert await report_of(handle) == "ran rm x/old"
+
+
+async def test_without_a_hook_the_next_prompt_denies_the_call(app: Ade) -> None:
+    await with_people(app)
+    async with app.worker():
+        handle = await app.enqueue("agent:claude", {"prompt": "clean up [[defer]]"}, author="ann")
+        held = await until(handle, lambda task: task.status is Status.REVIEWING)
+        await voted(app, held, Decision.RESPOND, text="Leave the build alone.")
+        report = await report_of(handle)
+
+    assert "Do not make that call. bob did not approve: tool Bash. Response: Leave the build alone." in report
 
 
 async def test_a_hook_says_no_to_what_is_forbidden_and_the_agent_goes_on_without_it(guarded: Ade) -> None:

@@ -121,6 +121,9 @@ def used_tool(script: Script, session: str, given: argparse.Namespace) -> dict[s
         return {}
     deferred.write_text(json.dumps(call))  # it stands in the session, whatever comes of it
     decision, reason = hooks_say(given, call, session)
+    if decision == "deny" and (other := reason.partition("Use these arguments instead: ")[2]):
+        call = {"id": "toolu_8", "name": "Bash", "input": json.loads(other)}  # it does as it is told
+        decision, reason = hooks_say(given, call, session)
     if decision == "defer":
         return {"deferred_tool_use": call}
     if decision == "allow":

@@ -63,7 +63,10 @@ class Remote:
 
     async def result(self, name: str, args: dict[str, Any] | None = None, **more: object) -> Any:
         """What a task of this name returns."""
-        task_id = await self.task(name, args, **more)
+        return await self.value(await self.task(name, args, **more))
+
+    async def value(self, task_id: str) -> Any:
+        """What this task returns."""
         task = await self.final(task_id)
         assert task.status is Status.COMPLETED, task.error
         answer = await self.server.ask("GET", f"/api/v1/tasks/{task_id}/result")

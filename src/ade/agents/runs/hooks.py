@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from ade.agents.protocols.base import without_secrets
 from ade.agents.runs.model import LINE_VARIABLE, LONGEST_CALL, HookAnswer, HookRuling, answer_to
 from ade.agents.runs.spec import RunContext
-from ade.approvals.errors import Denied
+from ade.approvals.errors import Denied, StepDenied
 from ade.logs import Log
 from ade.tasks.outcomes import Leave
 
@@ -44,10 +44,10 @@ class HookServer:
     their digest, so that an approval covers exactly this call.
     """
 
-    def __init__(self, context: RunContext, *, can_defer: bool, on_granted: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, context: RunContext, *, can_defer: bool, on_decided: Callable[[], Awaitable[None]]) -> None:
         self._context = context
         self._can_defer = can_defer
-        self._on_granted = on_granted
+        self._on_decided = on_decided
         self._path = ""
         self.secrets: Sequence[str] = ()
         self.pending: ReviewableToolCall | None = None
@@ -88,9 +88,11 @@ class HookServer:
         try:
             leave = await self._context.allows(pending.tool, pending.arguments, shown=pending.shown)
         except Denied as error:
+            if isinstance(error, StepDenied):
+                await self._on_decided()
             return HookRuling(HookAnswer.DENY, error.detail)
         if leave is Leave.GRANTED:
-            await self._on_granted()
+            await self._on_decided()
         if leave is Leave.NEEDED:
             self.pending = pending
             if not self._can_defer:

@@ -229,6 +229,7 @@ class AgentProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
     session_tokens: int | None = None  # of the whole session, if its program counts that
     fell_back: bool = False  # this or an earlier attempt used the fallback model
     is_deferred: bool = False  # it waits in its session for the approval of a tool call
+    deferred_call: ToolCalled | None = None  # that call, if no hook checks it again when the agent makes it
 
 
 class AgentResult(Struct, frozen=True, kw_only=True, omit_defaults=True):

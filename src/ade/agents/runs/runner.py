@@ -30,6 +30,7 @@ from ade.agents.runs.model import (
 from ade.agents.runs.outcome import RunEnding, RunReport, failed_outcome, wait_ms
 from ade.agents.runs.program import LiveOutput, LiveProgress, Program, ProgramEnvironment
 from ade.agents.runs.spec import AgentRunSpec, DirectoryPolicy, RunContext, SpendingBudget
+from ade.approvals.errors import StepDenied
 from ade.common.trace_context import environment_of_trace
 from ade.errors import AdeError, InvalidArguments, ProgramNotStarted
 from ade.failures import FailureKind, TaskError
@@ -39,10 +40,11 @@ from ade.tasks.outcomes import Failed, RunFailed
 # Resuming an earlier attempt, and the remaining budget. No I/O.
 
 
-_AGREED = (
-    "You were stopped before a tool call that people had to agree to. They have agreed: make that call again exactly"
-    " as it was, and go on."
+_DECIDED = (
+    "You were stopped before a tool call that people had to decide on. They have decided: make that call again exactly"
+    " as it was. If it is denied, follow the response that comes with the denial. Then continue."
 )
+_DENIED = "You were stopped before a tool call that people had to decide on. Do not make that call. {} Then continue."
 
 
 def started_progress(profile: Profile, spec: AgentRunSpec, transcript: Transcript) -> AgentProgress:
@@ -77,7 +79,7 @@ def first_assignment(profile: Profile, spec: AgentRunSpec) -> RunAssignment:
 
 def resumed_assignment(profile: Profile, assignment: RunAssignment) -> RunAssignment:
     """Replace the prompt, which was already sent: empty for a program that waits in its session, else to continue."""
-    return replace(assignment, prompt="" if profile.can_defer else _AGREED)
+    return replace(assignment, prompt="" if profile.can_defer else _DECIDED)
 
 
 def resumed(assignment: RunAssignment, known: AgentProgress) -> RunAssignment:
@@ -124,7 +126,7 @@ def unenforced_limits(profile: Profile, budget: Budget) -> list[str]:
 
 _MOST_PROGRAMS = 100  # program starts per run; every tool call that is approved later needs one
 _AUTHOR_BUDGET_S = 5.0  # interval for reading what the author's other runs have spent
-_ASKS_AGAIN = "it requests the approved tool call again and again without making it"
+_ASKS_AGAIN = "it requests a tool call that was decided again and again, without taking in the decision"
 TASK, AUTHOR = "task", "author"
 log = Log("ade.agents")
 
@@ -153,7 +155,7 @@ class AgentRunAttempt:
         self._author_left: Budget | None = None  # what other runs have left of the author's budget
         self._budgets: dict[str, Budget] = {}  # of the current program
         self._pending: ReviewableToolCall | None = None  # the call that the last program was not allowed to make
-        self._agreed: ReviewableToolCall | None = None  # the call that was approved when it was requested
+        self._decided: ReviewableToolCall | None = None  # the call that was decided on when it was requested
 
     async def perform(self) -> RunReport:
         """Run programs until the attempt is done, and return the last report."""
@@ -171,6 +173,8 @@ class AgentRunAttempt:
 
     async def _programs(self) -> RunReport:
         assignment = first_assignment(self._profile, self._spec)
+        if (earlier := self._progress.now).is_deferred and earlier.deferred_call is not None:
+            assignment = await self._decided_on(as_printed(earlier.deferred_call), assignment)
         report = RunReport(exit_code=0)
         for _ in range(_MOST_PROGRAMS):
             self._share_out()
@@ -186,10 +190,14 @@ class AgentRunAttempt:
                 assignment = other
             elif report.ended is RunEnding.DEFERRED and report.deferred is not None:
                 call = self._pending or as_printed(report.deferred)
-                if call == self._agreed:
+                if call == self._decided:
                     return replace(report, failure=RunFailure.REPORTED, error=_ASKS_AGAIN)
-                await self._ask_for(call)
-                assignment = resumed(resumed_assignment(self._profile, assignment), self._progress.now)
+                unchecked = None if self._profile.is_guarded else report.deferred  # a hook checks the call again
+                self._progress.now = now = replace(self._progress.now, is_deferred=True, deferred_call=unchecked)
+                await self._progress.keep()
+                assignment = resumed(resumed_assignment(self._profile, assignment), now)
+                assignment = await self._decided_on(call, assignment)
+                self._decided = call
             else:
                 return report
         message = f"the agent was started {_MOST_PROGRAMS} times in one run, and still asks for tools"
@@ -200,14 +208,16 @@ class AgentRunAttempt:
         is_resumed = assignment.session_id is not None and self._profile.counts_sessions
         self._progress.tokens_before = (self._progress.now.session_tokens or 0) if is_resumed else 0
         program = Program(self._profile, self._lines, self._progress, self.transcript)
-        line = HookServer(self._context, can_defer=self._profile.can_defer, on_granted=self._has_gone_on)
+        line = HookServer(self._context, can_defer=self._profile.can_defer, on_decided=self._has_gone_on)
         async with line.opened():
             report = await program.run(self._limited(assignment), self._setting(line))
         self._pending = line.pending
         now = self._progress.now
         if report.failure is not None and not self._progress.is_identified:
             # The session might be gone: the next attempt starts where its spec says, instead of failing again.
-            now = replace(now, session_id=None, agent_id=None, conversation_id=None, is_deferred=False)
+            now = replace(
+                now, session_id=None, agent_id=None, conversation_id=None, is_deferred=False, deferred_call=None
+            )
         if self._profile.counts_sessions:
             now = replace(now, session_tokens=report.spent.tokens or now.session_tokens)
         # With a hook, ADE knows when the call is made. Until then, the next attempt must be told about it again.
@@ -219,6 +229,7 @@ class AgentRunAttempt:
             cost_usd=None,
             turns=None,
             is_deferred=is_deferred,
+            deferred_call=now.deferred_call if is_deferred else None,
         )
         await self._progress.keep()
         return report
@@ -230,7 +241,7 @@ class AgentRunAttempt:
             self._budgets[AUTHOR] = left_of(self._author_left, self._spent())
 
     async def _has_gone_on(self) -> None:
-        """The approved call is made now; later attempts must not repeat it."""
+        """The call is made or denied now, as reviewers decided; later attempts must not repeat it."""
         if self._progress.now.is_deferred:
             self._progress.now = replace(self._progress.now, is_deferred=False)
             await self._progress.keep()
@@ -240,12 +251,18 @@ class AgentRunAttempt:
             return None
         return fallback_of(self._profile, assignment, report, parent_model=self._spec.parent_model)
 
-    async def _ask_for(self, call: ReviewableToolCall) -> None:
-        """Return if the tool call is allowed; otherwise the run ends here, and a later one resumes the session."""
-        self._progress.now = replace(self._progress.now, is_deferred=True)
-        await self._progress.keep()
-        await self._context.guard(call.tool, call.arguments, shown=call.shown)
-        self._agreed = call
+    async def _decided_on(self, call: ReviewableToolCall, assignment: RunAssignment) -> RunAssignment:
+        """Return the next assignment if reviewers have decided on the tool call; otherwise the run ends here, and a
+        later one resumes the session.
+
+        If they denied it, a hook tells the agent when it makes the call again. Without a hook, the prompt does.
+        """
+        try:
+            await self._context.guard(call.tool, call.arguments, shown=call.shown)
+        except StepDenied as error:
+            if not self._profile.is_guarded:
+                return replace(assignment, prompt=_DENIED.format(error.detail))
+        return assignment
 
     def _limited(self, assignment: RunAssignment) -> RunAssignment:
         """Pass what is left to programs that can limit themselves."""

@@ -19,6 +19,7 @@ from ade.approvals.commands.votes import (
     print_vote,
     reject,
     request_changes,
+    respond,
     whole_digest,
 )
 from ade.approvals.delegations import conditions_of
@@ -285,7 +286,7 @@ def approvals() -> None:
     """Tasks that wait for approval: list, show, answer, start. `ade approvals` alone lists those that wait for you."""
 
 
-for answer in (approve, reject, request_changes, amend, snooze, batch, break_glass, stats):
+for answer in (approve, reject, request_changes, respond, amend, snooze, batch, break_glass, stats):
     approvals.add_command(answer)
 
 

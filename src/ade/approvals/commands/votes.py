@@ -20,7 +20,7 @@ from ade.cli.identity import account_of, as_option
 from ade.cli.ids import AmbiguousId, find_id
 from ade.cli.interaction import ask, ask_password
 from ade.cli.output import Cell, CommandOutput, Row, compact
-from ade.cli.parameters import clock_time, distance, local, local_with_distance, now_ms
+from ade.cli.parameters import JSON_OBJECT, clock_time, distance, local, local_with_distance, now_ms
 from ade.errors import UnknownTask
 from ade.tasks.model import Task
 from ade.tasks.reasons import listed
@@ -40,6 +40,7 @@ _STYLES = {
     GateState.APPROVED: "green",
     GateState.CONSUMED: "green",
     GateState.REJECTED: "red",
+    GateState.RESPONDED: "yellow",
     GateState.BLOCKED: "bold red",
 }
 _FACTORS = ("criticality", "magnitude", "blast_radius", "failure_rate")
@@ -95,6 +96,7 @@ def _print_gate(out: CommandOutput, gate: GateView, review: ReviewView, now: int
             ("risk", _risk(gate, review)),
             ("policy", f"{gate.policy}, version {gate.policy_version}"),
             ("opened", local_with_distance(gate.opened_at, now=now)),
+            ("ended", gate.end_reason),
             ("decided", local_with_distance(gate.decided_at, now=now)),
             ("expires", local_with_distance(gate.expires_at, now=now) if is_waiting else ""),
             ("good until", local_with_distance(gate.valid_until, now=now)),
@@ -127,7 +129,9 @@ def _rule_row(rule: RuleView) -> Row:
 def _vote_row(vote: VoteView) -> Row:
     who = f"{vote.voter} for {vote.for_whom}" if vote.for_whom else vote.voter
     counts = Cell(f"no: {vote.why_not}", "dim") if vote.why_not else "yes"
-    return (local(vote.at), who, str(vote.decision).replace("_", " "), counts, vote.reason)
+    answer = "reject, continue" if vote.go_on else str(vote.decision).replace("_", " ")
+    edited = f"edited: see {vote.edited}" if vote.edited else ""
+    return (local(vote.at), who, answer, counts, "; ".join(each for each in (vote.reason, vote.text, edited) if each))
 
 
 def _step_row(step: Any) -> Row:
@@ -182,6 +186,7 @@ _ASKED = {
     Decision.APPROVE: "Approve exactly this?",
     Decision.REJECT: "Reject this?",
     Decision.REQUEST_CHANGES: "Ask for changes of this?",
+    Decision.RESPOND: "Respond to this?",
 }
 password_option = click.option("--password-stdin", is_flag=True, help="Read your password from stdin.")
 
@@ -212,6 +217,7 @@ async def approve(session: "Session", /, **options: Any) -> None:
 @command("reject")
 @_answer_options
 @click.option("--reason", default="", help="The reason; stored with the vote.")
+@click.option("--continue", "go_on", is_flag=True, help="Reject a step of a run; let the run continue without it.")
 async def reject(session: "Session", /, **options: Any) -> None:
     """Reject a task. If the policy requires several rejections, it waits for the others."""
     await _answer(session, Decision.REJECT, **options)
@@ -225,6 +231,17 @@ async def request_changes(session: "Session", /, **options: Any) -> None:
     await _answer(session, Decision.REQUEST_CHANGES, **options)
 
 
+@command("respond")
+@_answer_options
+@click.option("--text", default="", help="The response; the handler or the agent reads it.")
+@click.option("--args", "args", type=JSON_OBJECT, metavar="JSON", help="Edited arguments, which others must approve.")
+async def respond(session: "Session", /, **options: Any) -> None:
+    """Respond to a step or tool call of a run: it is not approved, and the run continues with your response."""
+    if not options["text"].strip() and options["args"] is None:
+        raise click.UsageError("Give a response: --text or --args.")
+    await _answer(session, Decision.RESPOND, reason="", **options)
+
+
 async def _answer(
     session: "Session",
     decision: Decision,
@@ -234,6 +251,9 @@ async def _answer(
     for_whom: str | None,
     reason: str,
     password_stdin: bool = False,
+    text: str = "",
+    args: dict[str, Any] | None = None,
+    go_on: bool = False,
 ) -> None:
     async with session.api() as api:
         task, gate = await gate_with_digest(api, task_id)
@@ -244,6 +264,9 @@ async def _answer(
             decision=decision,
             digest=gate.digest if digest is None else whole_digest(gate, digest),
             reason=reason,
+            text=text,
+            args=args,
+            go_on=go_on,
             for_whom=for_whom,
             approval=gate.id,
             password=await _password_for(session, api, gate, decision, password_stdin),

@@ -60,15 +60,17 @@ class ApprovalsCalls(Section):
         return self._call("get_approval", ApprovalView, task_id)
 
     def respond_to_approval(
-        self, task_id: str, *, decision: Decision, digest: str, reason: str = "", for_whom: str | None = None,
+        self, task_id: str, *, decision: Decision, digest: str, reason: str = "", text: str = "",
+        args: dict[str, Any] | None = None, go_on: bool = False, for_whom: str | None = None,
         approval: str | None = None, password: str | None = None,
     ) -> Call[Voted]:
-        """Approve, reject or ask for changes."""
+        """Approve, reject, ask for changes, or respond."""
         from ade.approvals.api import AnswerApproval
         from ade.approvals.views import Voted
 
         body = AnswerApproval(
-            decision=decision, digest=digest, reason=reason, for_whom=for_whom, approval=approval, password=password,
+            decision=decision, digest=digest, reason=reason, text=text, args=args, go_on=go_on, for_whom=for_whom,
+            approval=approval, password=password,
         )
         return self._call("respond_to_approval", Voted, task_id, body=body)
 

@@ -66,14 +66,14 @@ class WorkersCalls(Section):
 
     def hold_run(
         self, run_id: str, *, task_id: str, step: str, about: Any = None, policies: Sequence[str] = (),
-        reason: str = "", is_tool: bool = False, judged: dict[str, Any] | UnsetType = UNSET,
+        reason: str = "", is_tool: bool = False, judged: dict[str, Any] | UnsetType = UNSET, responses: bool = False,
     ) -> Call[RunHold]:
         """Let the task wait for people."""
         from ade.worker.api.requests import HoldRun, RunHold
 
         body = HoldRun(
             task_id=task_id, step=step, about=about, policies=list(policies), reason=reason, is_tool=is_tool,
-            judged=judged,
+            judged=judged, responses=responses,
         )
         return self._call("hold_run", RunHold, run_id, body=body)
 

@@ -13,7 +13,7 @@ from ade.tasks.decisions import run_timeout_ms
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import MOST_CAPABILITIES, Task
 from ade.tasks.options import NewDefinition
-from ade.tasks.outcomes import Failed
+from ade.tasks.outcomes import Failed, HoldResponse
 
 # Requests. A run is identified by its ID, in the path, together with its task.
 
@@ -91,6 +91,7 @@ class HoldRun(OfRun, kw_only=True):
     reason: Line = ""
     is_tool: bool = False
     judged: dict[str, Any] | UnsetType = UNSET
+    responses: bool = False  # whether the handler reads responses; otherwise they are the error step_denied
 
 
 class ReleaseRun(OfRun, kw_only=True):
@@ -169,6 +170,7 @@ class RunHold(Struct, frozen=True, kw_only=True):
     may_go_on: bool
     task_id: str
     status: Status
+    response: HoldResponse | None = None  # what people decided, if the run may go on
 
 
 def run_ids(account: str, request_id: str, look: int, count: int) -> list[str]:

@@ -25,7 +25,7 @@ from ade.tasks.decisions import run_timeout_ms, settle
 from ade.tasks.identifiers import is_task_id
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import OutputLine, Task, Worker
-from ade.tasks.outcomes import Deferred, Outcome, Released, Succeeded
+from ade.tasks.outcomes import Deferred, Outcome, Released, Succeeded, Withheld
 from ade.tasks.service import cancel_lock_waits, result_of
 from ade.worker.api.requests import (
     AppendOutput,
@@ -392,11 +392,12 @@ async def hold_run(services: Services, request: RequestContext, run_id: str, bod
         reason=body.reason,
         is_tool=body.is_tool,
         judged=as_json(body.judged) if isinstance(body.judged, dict) else None,
+        responses=body.responses,
     )
-    withheld = await request_step_approval(services.stores, task, step)
-    if withheld is None:
-        return RunHold(may_go_on=True, task_id=task.id, status=task.status)
-    after = await end(services, task, withheld)
+    decided = await request_step_approval(services.stores, task, step)
+    if not isinstance(decided, Withheld):
+        return RunHold(may_go_on=True, task_id=task.id, status=task.status, response=decided)
+    after = await end(services, task, decided)
     await _ended(services, task, after)
     return RunHold(may_go_on=False, task_id=task.id, status=after.status)
 

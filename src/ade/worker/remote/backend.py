@@ -25,7 +25,7 @@ from ade.tasks.identifiers import owner_of
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.options import new_definition_of, new_task_of
-from ade.tasks.outcomes import Withheld
+from ade.tasks.outcomes import HoldResponse, Withheld
 from ade.worker.api.requests import LONGEST_WAIT_S, MOST_CLAIMED, RemoteRunsRenewed
 from ade.worker.approval_check import ApprovalChecker
 from ade.worker.backend import Ended, LocksOfRuns, WorkerOptions
@@ -90,7 +90,7 @@ class HttpContextBackend:
             " without --url run this task, or do without"
         )
 
-    async def _hold(self, run: Run, wanted: RequestStepApproval) -> bool:
+    async def _hold(self, run: Run, wanted: RequestStepApproval) -> HoldResponse | None:
         """Request approval of a step. Without approval, the server has ended the run: nothing is left to report."""
         judged: Any = UNSET if wanted.judged is None else msgspec.json.decode(wanted.judged)
         answer = await self._asked(
@@ -104,11 +104,13 @@ class HttpContextBackend:
                 reason=wanted.reason,
                 is_tool=wanted.is_tool,
                 judged=judged,
+                responses=wanted.responses,
             ),
         )
         if not answer.may_go_on:
             run.withheld = Withheld(reason="it waits for people")
-        return answer.may_go_on
+            return None
+        return HoldResponse(is_approved=True) if answer.response is None else answer.response
 
     async def _spawn(self, run: Run, tasks: list[Task]) -> list[Task]:
         """Enqueue children with an idempotency key, so that a lost response creates no duplicate."""

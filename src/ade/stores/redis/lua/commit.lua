@@ -188,9 +188,9 @@ local function apply(change, state)
   if CLAIMABLE[state[STATUS]] then
     enter(id, state, more.due)
     freed = freed or state[STAGE] ~= 'blocked'
-    if state[STAGE] == 'blocked' and has_broken_needs(id) then
-      call('SADD', P .. 'queue:broken', id)
-    end
+  end
+  if WAITS[state[STATUS]] and state[WAITING] > 0 and has_broken_needs(id) then
+    call('SADD', P .. 'queue:broken', id)
   end
   if more.move_to then
     append_task_events(state, change[8])

@@ -31,11 +31,11 @@ for _, id in ipairs(call('SRANDMEMBER', P .. 'queue:broken', request.limit)) do
       failed[#failed + 1] = needs[place]
     end
   end
-  if state and state[STAGE] and #failed > 0 then
+  if state and WAITS[state[STATUS]] and #failed > 0 then
     local record = record_of(id)
     record[6] = failed
     broken[#broken + 1] = record
-  elseif not state or #failed == 0 then
+  else -- it ended or is a draft again; a draft that is submitted comes back
     call('SREM', P .. 'queue:broken', id)
   end
 end

@@ -74,7 +74,7 @@ local function make_edge(id, state, need, tolerant)
   else
     call('HSET', P .. 'task:waiting:' .. on, id, tolerant and 'tolerant' or 'strict')
   end
-  if fate == 'broken' and CLAIMABLE[state[STATUS]] then
+  if fate == 'broken' and WAITS[state[STATUS]] then
     call('SADD', P .. 'queue:broken', id)
   end
   if on_state and not on_state[AWAITED] then

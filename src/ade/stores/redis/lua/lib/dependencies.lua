@@ -18,7 +18,7 @@ local function wait_for(id, state, on, on_state, tolerant)
   call('HSET', P .. 'task:waiting:' .. on, id, tolerant and 'tolerant' or 'strict')
   call('HSET', P .. 'task:needs:' .. id, on, broken and 'broken' or 'open')
   state[WAITING] = state[WAITING] + 1
-  if broken and CLAIMABLE[state[STATUS]] then
+  if broken and WAITS[state[STATUS]] then
     call('SADD', P .. 'queue:broken', id)
   end
 end
@@ -70,7 +70,7 @@ end
 local function break_need(id, on, word)
   local state = read_state(id)
   call('HSET', P .. 'task:needs:' .. id, on, word)
-  if state and CLAIMABLE[state[STATUS]] then
+  if state and WAITS[state[STATUS]] then
     call('SADD', P .. 'queue:broken', id)
   end
 end

@@ -97,7 +97,7 @@ check('dependencies_can_complete', function(id, state)
       return fault
     end
   end
-  if is_broken and CLAIMABLE[state[STATUS]] and call('SISMEMBER', P .. 'queue:broken', id) == 0 then
+  if is_broken and WAITS[state[STATUS]] and call('SISMEMBER', P .. 'queue:broken', id) == 0 then
     return 'has a broken dependency that no sweep would find'
   end
 end)

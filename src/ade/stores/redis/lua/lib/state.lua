@@ -1,6 +1,7 @@
 -- Read and write the state of a task.
 local FINAL = { completed = true, failed = true, rejected = true, cancelled = true }
 local CLAIMABLE = { pending = true, stalled = true }
+local WAITS = { pending = true, stalled = true, submitted = true, reviewing = true, approved = true } -- a broken dependency ends it
 local COMMON = { pending = true, running = true, completed = true } -- too frequent for an index of their own
 
 local function task_key(id)
