@@ -44,6 +44,9 @@ APPROVAL_EVENTS: Mapping[str, Told] = {
         "an escalation step has come: others may answer too", (*_GATE, "is_early", "roles", "step", "users")
     ),
     events_model.APPROVAL_BLOCKED: Told("nobody is left who could meet its rules", _GATE, ("missing",)),
+    events_model.APPROVAL_STALE: Told(
+        "an approval no longer counts, because something else would run than was approved", (*_GATE, "code", "reason")
+    ),
     events_model.APPROVAL_UNBLOCKED: Told("its rules can be met again", _GATE),
     submission.GUARD_DENIED: Told(
         "a guard rule refused something; no task was stored, or its run did not begin",
@@ -55,6 +58,7 @@ APPROVAL_EVENTS: Mapping[str, Told] = {
 APPROVAL_FIELDS: Mapping[str, str] = {
     "approval": "the id of the gate: that of the task, a dot, and a number",
     "automatic": "whether the policy approved it by itself",
+    "code": "the version of the task's code that was approved; empty if none was known",
     "errors": "what its author must mend",
     "gate": "all of the gate: policy, subject, digest, who may not answer; `opened_at` and `decided_at` are moments",
     "is_early": "whether it came before its time, because nobody else could answer",

@@ -21,6 +21,7 @@ from docs.generators.webhook_events import WEBHOOK_EVENTS, WEBHOOK_FIELDS
 
 _RUN = ("attempt", "run_id", "worker")
 _END = ("attempt", "run_id", "kind", "error")
+_GOVERNED = ("digest",)  # of a task that had to be approved: what ran
 _LOCK, _LOCK_MAYBE = ("namespace", "request_id", "state", "items", "scope"), ("purpose",)
 _SESSION, _DELEGATION = (
     ("account", "session"),
@@ -38,29 +39,31 @@ EVENTS: Mapping[str, Told] = {
         (*_AGENT, "tokens", "cost_usd", "turns", "error"),
     ),
     "task.created": Told("a task was stored", ("queue", "name", "status"), ("parent_id", "run_after", "waits_for")),
-    "task.claimed": Told("a worker took it; the attempt counts from here", _RUN),
+    "task.claimed": Told("a worker took it; the attempt counts from here", _RUN, _GOVERNED),
     RECLAIMED: Told(
         "beside `task.claimed`: it was taken over from a silent worker",
         ("attempt", "previous_worker", "new_worker", "entry"),
     ),
-    "task.succeeded": Told("its run returned and the result is stored", _RUN),
+    "task.succeeded": Told("its run returned and the result is stored", _RUN, (*_GOVERNED, "result_digest")),
     "task.retry_scheduled": Told(
-        "its run failed and will be repeated after the delay", ("attempt", "run_id", "delay_ms", "error")
+        "its run failed and will be repeated after the delay", ("attempt", "run_id", "delay_ms", "error"), _GOVERNED
     ),
-    "task.failed": Told("it failed for good", _END, ("has_begun",)),
-    "task.dlq": Told("beside `task.failed`: it is a dead letter now", _END, ("has_begun",)),
+    "task.failed": Told("it failed for good", _END, ("has_begun", *_GOVERNED)),
+    "task.dlq": Told("beside `task.failed`: it is a dead letter now", _END, ("has_begun", *_GOVERNED)),
     ALERT: Told(
         "beside `task.failed`: somebody should look, because it ran out of memory. Also when a conversation rests"
         " because its batches failed too often, then with `what`, `inbox_id`, `failures`, `in_a_row` and `seconds`",
         _END,
     ),
-    "task.stalled": Told("its worker went silent and the lease ran out", _RUN),
+    "task.stalled": Told("its worker went silent and the lease ran out", _RUN, _GOVERNED),
     "task.released": Told("a worker that shut down handed it back", (*_RUN, "reason")),
     "task.deferred": Told(
         "its locks are not free: it waits for them, and the run does not count", ("run_id", "worker", "locks")
     ),
     "task.recalled": Told("its locks were granted, so it may be claimed at once", ("locks",)),
-    "task.cancelled": Told("somebody, its parent or a broken dependency stopped it", ("attempt",), ("reason",)),
+    "task.cancelled": Told(
+        "somebody, its parent or a broken dependency stopped it", ("attempt",), ("reason", *_GOVERNED)
+    ),
     "task.replayed": Told("a dead letter runs again", ("generation", "edited")),
     "task.discarded": Told("a dead letter was struck off the list", ("reason",)),
     "task.edited": Told("a draft was changed", ("fields",)),
@@ -105,10 +108,10 @@ EVENTS: Mapping[str, Told] = {
     inbox.EVENT_OF[inbox.BatchReturned]: Told(
         "a batch was not finished, and is back at the head of the inbox", (*_BATCH, "reason")
     ),
-    accounts_model.USER_ADDED: Told("an account was made", ("account", "roles", "is_human"), ("owner",)),
+    accounts_model.USER_ADDED: Told("an account was made", ("account", "roles", "is_human", "digest"), ("owner",)),
     accounts_model.USER_CHANGED: Told(
         "an account was changed; what it holds of secrets is never told",
-        ("account", "fields"),
+        ("account", "fields", "digest"),
         ("roles", "roles_before", "is_active"),
     ),
     accounts_model.TOKEN_CREATED: Told("an access token was made", ("account", "token", "scopes", "expires_at")),
@@ -130,6 +133,9 @@ EVENTS: Mapping[str, Told] = {
     authorization.FOREIGN_ASKED: Told(
         "somebody asked for what is not his own, and was told that it does not exist; at most ten times a minute",
         ("account", "operation", "about"),
+    ),
+    events_model.AUDIT_ANCHORED: Told(
+        "the head of the audit copy, to be kept where the owner of the store cannot change it", ("seq", "hash")
     ),
     approvals_repository.RULEBOOK_CHANGED: Told("another rulebook is in force", ("version", "digest")),
     approvals_repository.SELF_REVIEW_ALLOWED: Told(
@@ -167,12 +173,15 @@ FIELDS: Mapping[str, str] = {
     "delegate": "the account that answers",
     "delegation": "its id",
     "delegator": "the account in whose place it answers",
-    "digest": "SHA-256 over what it says, or over what is to be approved",
+    "digest": "SHA-256 over what it says, over the record, or over what was approved and runs",
     "edited": "whether the arguments were changed",
     "ended": "`succeeded`, `failed` or `cut short`",
     "ends_at": "when it is over (a moment)",
     "entry": "the task's place in the order of arrival",
     "error": "type and message of the error, cut to 500 characters",
+    "hash": "the hash of that entry of the audit copy",
+    "result_digest": "SHA-256 over the result",
+    "seq": "the entry of the audit copy",
     "has_begun": "false if the handler was never called; otherwise left out",
     "expires_at": "when it is over by itself (a moment)",
     "fields": "names of the fields that were changed",

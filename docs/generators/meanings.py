@@ -62,6 +62,7 @@ DECLARED_MEANS: Mapping[str, str] = {
     "concurrency_key": "makes a key from the arguments it names; tasks with the same key are limited together",
     "concurrency_per_key": "how many of its tasks with the same key run at once; otherwise 1",
     "needs": "capabilities that its workers must have, all of them; `gpu`, say",
+    "version": "version of its code, such as a release: an approval covers it; otherwise a hash of the source counts",
     "cpu": "run it in a process of its own; for plain functions that compute",
 }
 

@@ -6,6 +6,7 @@ import pytest
 
 from ade.accounts.model import AccountExists, InvalidAccount, LastAdmin, Permission, UnknownAccount, User, WeakPassword
 from ade.accounts.users import UserChanges, add_user, change_user, get_user, list_users, load_directory, set_password
+from ade.events import model as events_model
 from ade.testing import TestClock
 from tests.accounts.conftest import CHEAP, PASSWORD, Hire, everything, told
 from tests.domain import Stores
@@ -54,6 +55,7 @@ async def test_changes_are_told_with_what_changed(stores: Stores, hire: Hire, cl
         "fields": ["display_name", "roles"],
         "roles": ["dba"],
         "roles_before": ["viewer"],
+        "digest": events_model.record_digest(changed),
     }
 
 

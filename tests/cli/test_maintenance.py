@@ -200,6 +200,38 @@ def test_an_entry_that_somebody_changed_is_found(shop: Call, folder: Path) -> No
     assert audit_verdict(shop) == (1, "problem")
 
 
+def test_a_chain_that_was_rewritten_as_a_whole_is_found_by_its_anchors(shop: Call, folder: Path) -> None:
+    """Attack: the log is edited, and the whole copy made anew. Every hash of it is right."""
+    (folder / "key").write_text("0123456789abcdef0123456789abcdef")
+    shop("enqueue", "pack", "item=lamp")
+    anchored = shop("audit", "anchor", "--file", "anchors.jsonl", "--key-file", "key")
+    assert anchored.out.startswith("Anchored in anchors.jsonl: seq 1, hash ")
+    with_anchors = ("audit", "verify", "--anchors", "anchors.jsonl", "--key-file", "key")
+    assert "Anchors that the chain contains: 1" in shop(*with_anchors).out
+
+    connection = apsw.Connection(str(folder / "shop.db"))
+    connection.execute("UPDATE event SET payload = replace(payload, 'pack', 'sack'); DELETE FROM cursor")
+    connection.close()
+    for file in folder.glob("shop.audit.db*"):
+        file.unlink()
+    assert shop("audit", "verify").code == 0
+    answer = shop(*with_anchors, "--json")
+    assert (answer.code, answer.error["code"]) == (1, "audit_broken")
+    assert "entry 1 was anchored" in answer.error["message"]
+    assert shop("audit", "anchor", "--file", "anchors.jsonl", "--json").error["code"] == "bad_settings"
+
+
+def test_an_account_that_somebody_edited_in_the_database_is_listed(shop: Call, folder: Path) -> None:
+    shop("users", "add", "rita", "--role", "reviewer", "--password-stdin", stdin="correct horse battery staple")
+    assert "Records that match the log: 1" in shop("audit", "verify").out
+    connection = apsw.Connection(str(folder / "shop.db"))
+    connection.execute("UPDATE document SET body = replace(body, '\"reviewer\"', '\"admin\"') WHERE kind = 'user'")
+    connection.close()
+    answer = shop("audit", "verify")
+    assert (answer.code, answer.out) == (1, "account rita has the roles admin; by the log reviewer\n")
+    assert "1 difference between the records and the log" in answer.err
+
+
 def break_chain(folder: Path) -> None:
     """Somebody changes what is kept, past everything that is there against it."""
     connection = apsw.Connection(str(folder / "shop.audit.db"))

@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, cast
 
+from msgspec import structs
+
 from ade.approvals import repository as approvals_repository
 from ade.errors import StoreUnavailable
 from ade.stores.ports import Stores, TaskStore
@@ -40,8 +42,14 @@ async def open_shop(stores: Stores, registry: Registry, policy: dict[str, Any]) 
     ours = {"id": "ours", "names": [PLAIN, PREVIEWED], **policy}
     rules = {"policy": [ours], "criticality": {"prod:*": 100}}
     await approvals_repository.apply(stores, read_rulebook(rules), actor="eve")
+    await register_worker(stores, registry, "1")
+
+
+async def register_worker(stores: Stores, registry: Registry, version: str) -> None:
+    """A worker is there, with this version of the code."""
     worker = Worker(id="w", hostname="h", pid=1, started_at=stores.clock.now(), version="1")
-    await stores.workers.register(worker, [handler.definition for handler in registry], 30_000)
+    definitions = [structs.replace(handler.definition, version=version) for handler in registry]
+    await stores.workers.register(worker, definitions, 30_000)
 
 
 async def add_people(stores: Stores) -> None:

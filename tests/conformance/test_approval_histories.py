@@ -16,7 +16,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from msgspec import Raw
 
 from ade import Status, Task
-from ade.approvals import delegations, submission
+from ade.approvals import audit_check, delegations, submission
 from ade.approvals import service as approvals_service
 from ade.approvals.decisions import whole_gate
 from ade.approvals.digest import Preview, digest_at
@@ -38,6 +38,7 @@ from tests.conformance.approval_shop import (
     PROGRAMS,
     ROLES,
     open_shop,
+    register_worker,
     shop_registry,
     without_answers,
 )
@@ -100,7 +101,13 @@ class ApprovalHistories(StoreHistories):
         self.running: list[Task] = []
         self.over: dict[str, GateState] = {}
         self.registry = shop_registry()
-        self.gates = ApprovalChecker(self.stores, self.payloads, self.registry)
+        self.records = audit_check.LoggedRecords(self.proof)
+        self.versions = {PLAIN: "1", PREVIEWED: "1"}  # of the code of the worker that claims
+        self.gates = ApprovalChecker(self.stores, self.payloads, self.registry, self.versions)
+
+    def teardown(self) -> None:
+        assert self.do(self.records.document_differences(self.stores)) == []
+        super().teardown()
 
     @initialize(policy=st.sampled_from(POLICIES), is_risky=st.booleans(), author=authors)
     def open(self, policy: dict[str, Any], is_risky: bool, author: str) -> None:
@@ -299,6 +306,14 @@ class ApprovalHistories(StoreHistories):
         if task := self.some(number):
             self.attempt(lambda stores: approvals_service.start(stores, task.id, actor=actor), is_lost=is_lost)
 
+    @rule(version=st.sampled_from(["1", "2", ""]), is_told=st.booleans())
+    def deploy(self, version: str, is_told: bool) -> None:
+        """Other code is there. Unless the store is told of it, some worker still has the old one."""
+        for name in (PLAIN, PREVIEWED):
+            self.versions[name] = version
+        if is_told:
+            self.do(register_worker(self.stores, self.registry, version))
+
     @rule(number=pick)
     def cancel(self, number: int) -> None:
         if number % 5 == 0 and (task := self.some(number)):
@@ -333,7 +348,8 @@ class ApprovalHistories(StoreHistories):
     def begin(self, task: Task) -> None:
         gate = whole_gate(task)
         assert gate is not None
-        assert digest_at(task, gate) == gate.digest
+        assert digest_at(task, gate) == gate.digest == task.digest
+        assert gate.code in ("", self.versions[task.name])
 
     async def _look(self, task: Task) -> Outcome | None:
         looking = self.gates.check(Run(task, self.registry.by_name[task.name]), _NoPreviews())
@@ -357,9 +373,12 @@ class ApprovalHistories(StoreHistories):
         while events := self.do(self.stores.events.read(self.read_to, 500)):
             for event in events:
                 self.judge.hear(event)
-                assert self.proof.add(event) is None
+                assert self.records.add(event) is None
             self.read_to = events[-1].seq
         assert self.judge.complaints == []
+        for task in self.do(self.stores.tasks.get(self.ids)):
+            assert task is not None
+            assert list(self.records.task_differences(task)) == []
 
     @invariant()
     def what_is_over_stays_over(self) -> None:

@@ -17,9 +17,11 @@ from ade.agents.conversations.inbox import BlockedReason, ClearReason, InboxChan
 from ade.agents.protocols.base import UsageReported
 from ade.agents.runs import model as runs_model
 from ade.approvals import repository as approvals_repository
+from ade.composition import audit as audit_composition
+from ade.events import audit_anchors
 from ade.failures import FailureKind, TaskError
 from ade.locks import rules as locks_rules
-from ade.settings import KNOWN, Settings, _rules, load, runtime
+from ade.settings import KNOWN, Settings, _rules, load, runtime, sections
 from ade.settings.runtime import FEATURES, SETTINGS
 from ade.stores.sqlite.connection import sql
 from ade.tasks import admission, decisions, schedules
@@ -218,6 +220,8 @@ async def ordered() -> list[Event]:
     await approvals_repository.apply(stores, read_rulebook({"policy": [policy]}), actor="ada")
     await runtime.set_value(stores, "risk.high", 60, actor="ada")
     await runtime.switch(stores, "batch_approvals", False, actor="ada")
+    async with audit_composition.open_audit("memory://") as copy:
+        await audit_anchors.AnchorJob(stores, copy, sections.EventSettings()).anchor()
     events = await stores.events.read(0, 100)
     await stores.close()
     return events

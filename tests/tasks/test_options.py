@@ -90,6 +90,7 @@ DECLARED: DeclaredOptions = {
     "concurrency_per_key": 2,
     "needs": ["smtp"],
     "cpu": False,
+    "version": "2.1",
 }
 OF_FUNCTIONS = {"name", "concurrency_key", "cpu"}  # what only code can say, and what a definition is called by
 

@@ -39,7 +39,7 @@ from ade.accounts.model import (
     normal_roles,
 )
 from ade.errors import NotPermitted, StaleWrite
-from ade.events.model import Event
+from ade.events.model import Event, record_digest
 from ade.stores.ports import Stores
 from ade.stores.repository import Repository, StoredRecord, decided
 from ade.stores.resource_ports import DocumentWrite
@@ -215,6 +215,7 @@ async def add_user(
     payload: dict[str, object] = {"account": new.id, "roles": sorted(new.roles), "is_human": new.is_human}
     if new.owner:
         payload["owner"] = new.owner
+    payload["digest"] = record_digest(new)
     event = Event(type=USER_ADDED, at=now, actor=actor, payload=payload)
     try:
         await stores.documents.write([USERS.put(new.id, new, seen=0)], [event])
@@ -315,6 +316,7 @@ async def _write(stores: Stores, stored: StoredRecord[User], after: User, actor:
         payload |= {"roles": sorted(after.roles), "roles_before": sorted(before.roles)}
     if "is_active" in fields:
         payload["is_active"] = after.is_active
+    payload["digest"] = record_digest(after)
     event = Event(type=USER_CHANGED, at=now, actor=actor, payload=payload)
     ending = await _ending(stores, before, after, actor)
     writes = [USERS.put(after.id, after, seen=stored.version), *await _witness(stores, before, after), *ending.writes]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw
 
+from ade import VERSION
 from ade.agents.notifications import notify
 from ade.agents.profile_documents import profile_from_markdown, read_profiles
 from ade.agents.profiles import BUILT_IN, COMMAND, Profile
@@ -224,7 +225,21 @@ def _register(app: "Ade", name: str, handler: "AgentHandler") -> None:
         return await handler.run(spec, ctx)
 
     # Turns of a conversation share a concurrency key, so that only one runs at a time, even when one is replayed.
-    app.task(name=name, timeout=handler.profile.timeout_ms / 1000, concurrency_per_key=1)(run_agent)
+    app.task(
+        name=name,
+        timeout=handler.profile.timeout_ms / 1000,
+        concurrency_per_key=1,
+        version=profile_version(handler.profile),
+    )(run_agent)
+
+
+def profile_version(profile: Profile) -> str:
+    """Return the version of an agent type, which approvals of its tasks cover: ADE's own and a hash of the profile.
+
+    The profile has the command, the model, and the system prompt; the prompt is an argument of each task.
+    """
+    content = msgspec.json.encode([VERSION, profile], order="deterministic")
+    return f"profile:{hashlib.sha256(content).hexdigest()[:32]}"
 
 
 def _first_words(prompt: str) -> str:

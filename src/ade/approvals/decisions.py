@@ -11,7 +11,17 @@ from ade.accounts.model import SYSTEM, Directory
 from ade.approvals.digest import digest_at, digest_for, read_preview
 from ade.approvals.errors import ApprovalNotGood, GateClosed, InvalidSubject, NoGate
 from ade.approvals.gates import still_stands
-from ade.approvals.model import AFTER_THE_FACT, MAX_POLICY_MS, Bypass, Comment, Decision, Gate, GateState, closed_review
+from ade.approvals.model import (
+    AFTER_THE_FACT,
+    MAX_POLICY_MS,
+    Bypass,
+    Comment,
+    Decision,
+    Gate,
+    GateState,
+    Review,
+    closed_review,
+)
 from ade.approvals.review_requests import (
     ApprovalRequirement,
     ReviewerDirectory,
@@ -26,7 +36,7 @@ from ade.approvals.risk import Risk
 from ade.approvals.rulebook import USUAL
 from ade.approvals.votes import approved, gate_for, responded
 from ade.errors import InvalidTask, NotPermitted
-from ade.events.model import APPROVAL_COMMENTED, APPROVAL_DISMISSED, APPROVAL_UNBLOCKED
+from ade.events.model import APPROVAL_COMMENTED, APPROVAL_DISMISSED, APPROVAL_STALE, APPROVAL_UNBLOCKED, Event
 from ade.tasks.changes import QUEUED, Change, change
 from ade.tasks.lifecycle import Status, Verb
 from ade.tasks.model import Task
@@ -184,7 +194,7 @@ def not_good(task: Task, gate: Gate, directory: Directory, *, now: int, has_begu
     """Return why this approval does not allow the task to run now; empty if it does."""
     if gate.state is not GateState.APPROVED:
         return f"approval {gate.id} is {gate.state}"
-    if not gate.step and gate.digest != digest_at(task, gate):
+    if not gate.step and not gate.digest == digest_at(task, gate) == task.digest:
         return ANOTHER
     until = review_of(task).not_after
     if not has_begun and until is not None and now >= until:
@@ -217,6 +227,7 @@ def revoke(task: Task, people: ReviewerDirectory, *, now: int, actor: str, reaso
         payload={"approval": gate.id, "digest": gate.digest, "reason": reason},
         more_events=(requested(anew, now=now), *more),
         review=review_of(before).with_gate(anew),
+        digest=anew.digest,
         approved_at=None,
     )
 
@@ -326,14 +337,47 @@ def meets(gate: Gate, required: Sequence[str]) -> bool:
     return all(gate.required if policy == USUAL else policy in gate.policies for policy in required)
 
 
-def clearance_of(task: Task, directory: Directory, *, now: int, required: Sequence[str] = ()) -> Clearance:
+def code_change(approved: str, version: str, *, is_required: bool = False) -> str:
+    """Return why the approval of one version of the code does not cover another; empty if it does.
+
+    An approval without a version was given before any worker had registered the task, or while versions were off. It
+    covers every version, unless one is required.
+    """
+    if approved == version or not (approved or is_required):
+        return ""
+    if not approved:
+        return f"no version of the code was known when it was approved (version {version})"
+    return f"the code has changed since it was approved (version {version or 'unknown'}, approved {approved})"
+
+
+def code_change_since(task: Task, version: str) -> str:
+    """Return how the code has changed since the task was last approved; empty if it was not, or has not changed."""
+    gate = whole_gate(task)
+    if gate is None or gate.state not in (GateState.APPROVED, GateState.STALE):
+        return ""
+    return code_change(gate.code, version)
+
+
+def clearance_of(
+    task: Task,
+    directory: Directory,
+    *,
+    now: int,
+    required: Sequence[str] = (),
+    version: str = "",
+    needs_version: bool = False,
+) -> Clearance:
     """Check the approval against a digest recomputed from the record that would run. `required` is what the rules
-    demand now. Raises InvalidSubject."""
+    demand now, `version` that of the code that would run. Raises InvalidSubject."""
     gate = whole_gate(task)
     if gate is None:
         return Clearance(False)
     if gate.generation != task.generation:
         return Clearance(False, "it was approved once, and has run")
+    if (gate.state is GateState.APPROVED or gate.is_bypassed) and (
+        changed := code_change(gate.code, version, is_required=needs_version)
+    ):
+        return Clearance(False, changed)
     if is_bypassed(task, gate):
         return Clearance(True)
     if not meets(gate, required):
@@ -391,31 +435,44 @@ def reassessed(task: Task, reason: str, *, now: int, preview_id: str | None = No
 
     Earlier approvals no longer count. It can pass automatically, which is recorded, unless it was tampered with.
     """
-    review = closed_review(review_of(task), GateState.REVOKED if reason == ANOTHER else GateState.STALE, now)
+    review, events = _without_approval(task, whole_gate(task), reason, now=now)
+    if reason == ANOTHER:
+        review = closed_review(review_of(task), GateState.REVOKED, now)
     review = structs.replace(review, has_preview=preview_id is not None, preview_id=preview_id)
     fields = {"review": review, "preview": None, "digest": None}
-    return Withheld(reason=reason, status=Status.SUBMITTED, fields=fields, has_begun=False)
+    return Withheld(reason=reason, status=Status.SUBMITTED, events=events, fields=fields, has_begun=False)
+
+
+def _without_approval(task: Task, gate: Gate | None, reason: str, *, now: int) -> tuple[Review, tuple[Event, ...]]:
+    """Return the review in which this gate and the newest one are stale, and the event if the gate was approved."""
+    review = closed_review(review_of(task), GateState.STALE, now)
+    if gate is None or gate.state is not GateState.APPROVED:
+        return review, ()
+    stale = structs.replace(gate, state=GateState.STALE)
+    return review.with_gate(stale), (gate_event(gate, APPROVAL_STALE, now=now, reason=reason, code=gate.code),)
 
 
 def requested_again(task: Task, demand: ApprovalRequirement, people: ReviewerDirectory, *, now: int) -> Withheld:
     """Request approval before the task runs, or continues."""
-    stale = task
-    if not demand.step:
-        stale = structs.replace(task, review=closed_review(review_of(task), GateState.STALE, now))
+    before = step_gate(task, demand.step, demand.about) if demand.step else whole_gate(task)
+    stale, earlier = task, tuple[Event, ...]()
+    if not demand.step or (before is not None and code_change(before.code, demand.code)):
+        review, earlier = _without_approval(task, before, demand.reason, now=now)
+        stale = structs.replace(task, review=review)
     counted = structs.replace(stale, attempt=task.attempt - 1)  # the run that reaches the gate does not count
     gate, events = open_gate(counted, demand, people, now=now)
     fields: dict[str, object] = {"review": review_of(stale).with_gate(gate, editors=())}
     if not demand.step:
         fields |= {"digest": gate.digest, "risk": risk_record(demand.risk, now)}
     reason = demand.reason or "approval is demanded"
-    return Withheld(reason=reason, events=events, fields=fields, has_begun=bool(demand.step))
+    return Withheld(reason=reason, events=(*earlier, *events), fields=fields, has_begun=bool(demand.step))
 
 
 def step_gate(task: Task, step: str, about: object) -> Gate | None:
     """Return the gate for exactly this step of a run, or None."""
     for gate in reversed(review_of(task).gates):
         is_its_own = (gate.step, gate.generation) == (step, task.generation)
-        if is_its_own and gate.digest == digest_for(task, gate.policy, gate.number, step, about):
+        if is_its_own and gate.digest == digest_for(task, gate.policy, gate.number, step, about, code=gate.code):
             return gate
     return None
 
@@ -428,8 +485,10 @@ def edited_gate(task: Task, gate: Gate) -> Gate | None:
     return found if found is not None and found.number > gate.number else None
 
 
-def may_go_on(task: Task, gate: Gate, directory: Directory, *, now: int) -> bool:
-    """Whether this step of a run is approved, and the approval is still valid."""
+def may_go_on(task: Task, gate: Gate, directory: Directory, *, now: int, version: str = "") -> bool:
+    """Whether this step of a run is approved, for this version of its code, and the approval is still valid."""
+    if code_change(gate.code, version):
+        return False
     if _stays_bypassed(task, gate):
         return True
     unlimited = structs.replace(task, review=structs.replace(review_of(task), not_after=None))  # it has started

@@ -135,8 +135,9 @@ def subject_of(task: Task, level: RiskLevel) -> Subject:
     return Subject(name=task.name, tags=frozenset(task.tags), resource_types=kinds, level=level, task_id=task.id)
 
 
-def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: object = None) -> str:
-    """Return the digest of the task as it would run under this policy; for a gate within a run, also of that step.
+def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: object = None, *, code: str = "") -> str:
+    """Return the digest of the task as it would run under this policy, with this version of its code; for a gate within
+    a run, also of that step.
 
     The gate number is part of the digest, so that a vote at one gate can never count at another. Raises InvalidSubject.
     """
@@ -160,6 +161,8 @@ def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: o
     }
     if task.needs:  # left out if empty: digests from before `needs` existed stay valid
         written["needs"] = list(task.needs)
+    if code:  # the same
+        written["code"] = code
     if step:
         written["step"], written["about"] = step, about
     return digest_of(written)
@@ -167,7 +170,7 @@ def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: o
 
 def digest_at(task: Task, gate: Gate) -> str:
     """Return the current digest of the task at a gate that was opened earlier."""
-    return digest_for(task, gate.policy, gate.number, gate.step, gate.about)
+    return digest_for(task, gate.policy, gate.number, gate.step, gate.about, code=gate.code)
 
 
 def _plain(raw: Raw) -> object:

@@ -331,6 +331,7 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     policy: Policy
     policies: tuple[str, ...] = ()  # the rulebook entries that were combined into the policy
     required: tuple[str, ...] = ()  # those of them that the rules require, whatever the author asked for
+    code: str = ""  # the version of the task's code, as the newest registration reported it; empty if none did
     conflicts: frozenset[str]  # accounts: author, editors since the last digest, owners of the agent or token
     opened_at: int
     state: GateState = GateState.OPEN

@@ -59,6 +59,11 @@ class ApprovalProof:
         self.starts = 0  # runs of governed tasks that were recomputed
         self.unknown = 0  # starts whose approval is older than the log
 
+    def gates_of(self, task_id: str) -> Mapping[str, Gate]:
+        """Return the gates of a task by ID, each with the votes in the log."""
+        watched = self._watched.get(task_id)
+        return {} if watched is None else watched.gates
+
     def add(self, event: Event) -> str | None:
         """Return what is wrong with this event, or None."""
         task_id = event.task_id

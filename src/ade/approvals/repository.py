@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Raw, Struct, structs
 
 from ade.accounts.users import load_directory
+from ade.approvals.decisions import code_change_since
 from ade.approvals.delegations import load_delegations
 from ade.approvals.digest import read_preview, resources_of, subject_of
 from ade.approvals.errors import UnknownRulebook
@@ -204,6 +205,7 @@ async def demanded(
         situation.runtime.timeouts(),
         chosen=tuple(dict.fromkeys((*review.policies, *chosen))),
     )
+    code = await _registered_code(stores, task.name)
     return ApprovalRequirement(
         policy=selected.policy,
         policies=selected.ids,
@@ -211,11 +213,17 @@ async def demanded(
         risk=risk,
         is_automatic=not step and not _is_for_people(task) and _passes_by_itself(selected, risk, situation.runtime),
         in_batch=selected.high_risk_in_batch or risk.level.rank < RiskLevel.HIGH.rank,
-        reason=reason,
+        reason=reason if step else code_change_since(task, code) or reason,
         step=step,
         about=about,
+        code=code,
         inherited=await _writers_above(stores, task),
     )
+
+
+async def _registered_code(stores: Stores, name: str) -> str:
+    """Return the version of a task's code by the newest registration; empty if no worker has registered any."""
+    return next((each.version for each in await stores.workers.definitions() if each.name == name), "")
 
 
 async def _writers_above(stores: Stores, task: Task) -> frozenset[str]:

@@ -37,6 +37,7 @@ class ApprovalRequirement(Struct, frozen=True, kw_only=True):
     reason: str = ""
     step: str = ""
     about: object = None  # the subject of a step within a run
+    code: str = ""  # the version of the task's code that workers have registered
     inherited: frozenset[str] = frozenset()  # accounts with a conflict at the tasks that this one descends from
 
 
@@ -88,11 +89,12 @@ def open_gate(
     gate = Gate(
         id=f"{task.id}.{number}",
         task_id=task.id,
-        digest=digest_for(task, demand.policy, number, demand.step, demand.about),
+        digest=digest_for(task, demand.policy, number, demand.step, demand.about, code=demand.code),
         subject=subject_of(task, demand.risk.level),
         policy=demand.policy,
         policies=demand.policies,
         required=demand.required,
+        code=demand.code,
         conflicts=conflicts_of(task, people.directory, demand.inherited),
         opened_at=now,
         step=demand.step,
@@ -114,7 +116,7 @@ def again(gate: Gate, task: Task, *, now: int, **fields: object) -> Gate:
     number = _next_number(review_of(task))
     fresh: dict[str, object] = {
         "id": f"{gate.task_id}.{number}",
-        "digest": digest_for(task, gate.policy, number, gate.step, gate.about),
+        "digest": digest_for(task, gate.policy, number, gate.step, gate.about, code=gate.code),
         "state": GateState.OPEN,
         "decided_at": None,
         "votes": (),

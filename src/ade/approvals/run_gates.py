@@ -10,13 +10,16 @@ from ade.approvals.decisions import (
     ANOTHER,
     STALE,
     TOO_LATE,
+    Clearance,
     clearance_of,
+    code_change,
     edited_gate,
     may_go_on,
     meets,
     reassessed,
     requested_again,
     step_gate,
+    whole_gate,
 )
 from ade.approvals.digest import resources_of
 from ade.approvals.errors import Denied, InvalidPolicy, InvalidSubject, StepDenied
@@ -49,9 +52,13 @@ class RunStep(Struct, frozen=True, kw_only=True):
     responses: bool = False  # whether the handler reads responses; otherwise they raise StepDenied
 
 
-async def request_step_approval(stores: Stores, task: Task, request: RunStep) -> Withheld | HoldResponse:
-    """Return what reviewers decided; otherwise the outcome with which the run waits, whatever it reports. Raises
-    Denied, StepDenied, and InvalidTask."""
+async def request_step_approval(
+    stores: Stores, task: Task, request: RunStep, *, version: str = ""
+) -> Withheld | HoldResponse:
+    """Return what reviewers decided; otherwise the outcome with which the run waits, whatever it reports.
+
+    `version` is that of the code that runs. Raises Denied, StepDenied, and InvalidTask.
+    """
     if len(request.about) > LARGEST_STEP:
         raise InvalidTask(f"a step can be about at most {LARGEST_STEP:,} bytes, not {len(request.about):,}")
     if not request.is_tool and (request.step == AFTER_THE_FACT or request.step.startswith("tool ")):
@@ -68,10 +75,11 @@ async def request_step_approval(stores: Stores, task: Task, request: RunStep) ->
     gate, edit = _deciding_gate(task, step, about, follows=request.responses and not request.is_tool)
     if gate is not None and (response := gate.response) is not None:
         return HoldResponse(is_approved=False, text=_text_of(response), by=response.voter)
-    if _have_agreed(stores, task, gate, (*request.policies, *required), situation):
+    if _have_agreed(stores, task, gate, (*request.policies, *required), situation, version):
         return _approval(gate, edit)
     if gate is not None:
         about = gate.about  # as a reviewer edited it
+        reason = code_change(gate.code, version) or reason
     if task.review is not None and len(task.review.gates) > MAX_STEP_REQUESTS:
         raise InvalidTask(
             f"a task can request approval of at most {MAX_STEP_REQUESTS} steps; ask about several at once"
@@ -90,7 +98,9 @@ async def request_step_approval(stores: Stores, task: Task, request: RunStep) ->
     return requested_again(task, demand, situation.people, now=stores.clock.now())
 
 
-async def check_tool_call(stores: Stores, task: Task, tool: str, about: Raw, judged: Raw | None) -> Leave:
+async def check_tool_call(
+    stores: Stores, task: Task, tool: str, about: Raw, judged: Raw | None, *, version: str = ""
+) -> Leave:
     """Return whether a tool can be used with these arguments now. Raises Denied."""
     situation = await load_situation(stores)
     request = RunStep(step=f"tool {tool}", about=about, is_tool=True, judged=judged)
@@ -98,7 +108,7 @@ async def check_tool_call(stores: Stores, task: Task, tool: str, about: Raw, jud
     if ruling is None:
         return Leave.FREE
     gate, _ = _deciding_gate(task, request.step, msgspec.json.decode(about), follows=False)
-    return Leave.GRANTED if _have_agreed(stores, task, gate, ruling[0], situation) else Leave.NEEDED
+    return Leave.GRANTED if _have_agreed(stores, task, gate, ruling[0], situation, version) else Leave.NEEDED
 
 
 def _deciding_gate(task: Task, step: str, about: object, *, follows: bool) -> tuple[Gate | None, Vote | None]:
@@ -143,11 +153,16 @@ def _approval(gate: Gate | None, edit: Vote | None) -> HoldResponse:
 
 
 def _have_agreed(
-    stores: Stores, task: Task, gate: Gate | None, policies: Sequence[str], situation: ApprovalInputs
+    stores: Stores,
+    task: Task,
+    gate: Gate | None,
+    policies: Sequence[str],
+    situation: ApprovalInputs,
+    version: str,
 ) -> bool:
     if gate is None or not meets(gate, policies):  # the guard might demand more by now
         return False
-    return may_go_on(task, gate, situation.people.directory, now=stores.clock.now())
+    return may_go_on(task, gate, situation.people.directory, now=stores.clock.now(), version=version)
 
 
 async def _ruled_on_tool(
@@ -174,21 +189,26 @@ IsAsPreviewed = Callable[[], Awaitable[bool]]
 
 
 async def check_before_run(
-    stores: Stores, payloads: Payloads, task: Task, is_as_previewed: IsAsPreviewed | None = None
+    stores: Stores,
+    payloads: Payloads,
+    task: Task,
+    is_as_previewed: IsAsPreviewed | None = None,
+    *,
+    version: str = "",
 ) -> Outcome | None:
     """Return None to let a run start; otherwise the outcome with which it ends before it starts.
 
-    `is_as_previewed` is given if the handler has a preview: whether a new preview would see the same. A task that
-    cannot be judged does not run.
+    `is_as_previewed` is given if the handler has a preview: whether a new preview would see the same. `version` is that
+    of the code of the worker that is about to run it. A task that cannot be judged does not run.
     """
     try:
-        return await _ruling(stores, payloads, task, is_as_previewed)
+        return await _ruling(stores, payloads, task, is_as_previewed, version)
     except (InvalidSubject, InvalidPolicy) as error:
         return _refused(FailureKind.DENIED, error.detail)
 
 
 async def _ruling(
-    stores: Stores, payloads: Payloads, task: Task, is_as_previewed: IsAsPreviewed | None
+    stores: Stores, payloads: Payloads, task: Task, is_as_previewed: IsAsPreviewed | None, version: str
 ) -> Outcome | None:
     now, situation = stores.clock.now(), await load_situation(stores)
     ruling = await ruled(stores, payloads, task, situation, GuardOccasion.RUN)
@@ -198,7 +218,15 @@ async def _ruling(
     required = (ruling.policy or USUAL,) if ruling.verdict is GuardRulesVerdict.DEMAND else ()
     if is_as_previewed is not None:
         required = (*required, USUAL)
-    clearance = clearance_of(task, situation.people.directory, now=now, required=required)
+    clearance = clearance_of(
+        task,
+        situation.people.directory,
+        now=now,
+        required=required,
+        version=version,
+        needs_version=situation.runtime.is_on("require_code_version"),
+    )
+    _report_stale(task, clearance, version)
     if clearance.is_good:
         if is_as_previewed is None or await is_as_previewed():
             return None
@@ -218,6 +246,21 @@ async def _ruling(
         return reassessed(task, reason or "its policy lets it pass", now=now)
     by_people = structs.replace(demand, is_automatic=False)  # the task was changed after it had passed
     return requested_again(task, by_people, situation.people, now=now)
+
+
+def _report_stale(task: Task, clearance: Clearance, version: str) -> None:
+    gate = whole_gate(task)
+    if gate is None or not clearance.reason or clearance.reason != code_change(gate.code, version, is_required=True):
+        return
+    log.warning(
+        "approval.stale",
+        task_id=task.id,
+        approval=gate.id,
+        worker=task.worker_id,
+        version=version,
+        approved=gate.code,
+        reason=clearance.reason,
+    )
 
 
 def _refused(kind: FailureKind, message: str) -> Failed:

@@ -13,8 +13,10 @@ from msgspec import structs
 from ade.composition.audit import open_audit
 from ade.composition.stores import RENEWER, StoreLocation, lock_limits
 from ade.errors import AdeError
+from ade.events.audit_anchors import AnchorJob
 from ade.events.audit_copy import AuditCopy, copy_events
 from ade.settings import Settings
+from ade.settings.sections import EventSettings
 from ade.stores.ports import EventLog, Stores
 from ade.tasks.identifiers import DELIVER, QUEUE, is_run
 from ade.tasks.schedules import declare
@@ -60,14 +62,23 @@ _PAUSE_S = 10.0
 
 
 @asynccontextmanager
-async def audit_jobs(url: str, stores: Stores, audit_url: str | None = None) -> AsyncIterator[list[MaintenanceJob]]:
-    """Provide the maintenance job that copies events to the audit copy. In-memory stores have none by default."""
+async def audit_jobs(
+    url: str, stores: Stores, audit_url: str | None = None, events: EventSettings | None = None
+) -> AsyncIterator[list[MaintenanceJob]]:
+    """Provide the maintenance jobs that copy events to the audit copy, and anchor its head if the settings say so.
+
+    In-memory stores have none by default.
+    """
     if url == "memory://" and audit_url is None:
         yield []
         return
     async with open_audit(url, audit_url) as copy:
         copier = AuditCopyJob(stores.events, copy)
-        yield [MaintenanceJob(name="audit", every_s=_EVERY_S, perform=copier.copy_page, may_run=copier.may_run)]
+        jobs = [MaintenanceJob(name="audit", every_s=_EVERY_S, perform=copier.copy_page, may_run=copier.may_run)]
+        if events is not None and events.anchor_every_s:
+            anchors = AnchorJob(stores, copy, events)
+            jobs.append(MaintenanceJob(name="anchors", every_s=events.anchor_every_s, perform=anchors.anchor))
+        yield jobs
 
 
 class AuditCopyJob:
@@ -150,7 +161,7 @@ async def work(
     for schedule in app.schedules:
         await declare(opened.stores, schedule)
     async with (
-        audit_jobs(settings.store.url, opened.stores, settings.events.audit_url) as jobs,
+        audit_jobs(settings.store.url, opened.stores, settings.events.audit_url, settings.events) as jobs,
         agents_beside(app, opened, settings),
     ):
         runtime = WorkerService(

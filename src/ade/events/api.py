@@ -9,8 +9,8 @@ from msgspec import Meta
 
 from ade.accounts.model import Permission
 from ade.errors import AuditBroken
-from ade.events.audit_chain import AuditEntry, AuditHead, AuditLine, AuditReport, line_of
-from ade.events.audit_copy import AuditCopy, current_copy, verify
+from ade.events.audit_chain import AuditEntry, AuditLine, AuditReport, line_of
+from ade.events.audit_copy import current_copy
 from ade.events.filters import EVERYTHING, EventFilter, compile_filter, parse_filter
 from ade.events.metrics import Series, series
 from ade.events.model import Event
@@ -19,7 +19,6 @@ from ade.server.context import RequestContext, Services, page, position, visible
 from ade.server.operation import TrafficClass, operation
 from ade.server.pagination import Page, RawContent
 from ade.server.request_types import EventType, Form, InboxName, Nothing, PageSize, TaskId, described
-from ade.stores.ports import EventLog
 from ade.tasks.overview import Overview, overview
 
 Seq = Annotated[int, Meta(ge=0, le=LARGEST_SEQ)]
@@ -145,37 +144,19 @@ async def list_audit_entries(services: Services, request: RequestContext, query:
 
 @operation("POST /audit/verify", permission=Permission.OPERATE, mutates=False, traffic=TrafficClass.STREAM)
 async def verify_audit(services: Services, request: RequestContext, body: Nothing) -> AuditReport:
-    """Whether its chain holds. Walks the whole chain, which can take long. A broken chain is a result, not an error."""
+    """Whether its chain holds, and the records of governed tasks, accounts, and rulebooks are what it says. Walks
+    the whole chain, which can take long. A broken chain is a result, not an error."""
     if services.audit is None:
         return AuditReport(holds=True, entries=0)
     log = services.stores.events
     try:
         with services.exclusively("verifying the audit copy"):
             async with current_copy(log, services.audit) as copy:
-                return await _walk(log, copy)
+                from ade.approvals.audit_check import audit_report  # loads all approval rules
+
+                return await audit_report(services.stores, copy)
     except AuditBroken as broken:
         return AuditReport(holds=False, entries=0, broken=broken.detail, advice=broken.advice or None)
-
-
-async def _walk(log: EventLog, copy: AuditCopy) -> AuditReport:
-    from ade.approvals.proof import ApprovalProof  # loads all approval rules
-
-    checked, proof, broken = 0, ApprovalProof(), None
-    try:
-        async for so_far, _ in verify(log, copy, proof):
-            checked = so_far
-    except AuditBroken as error:
-        broken = error.detail
-    head = await copy.head() if broken is None else AuditHead()
-    return AuditReport(
-        holds=broken is None,
-        entries=checked,
-        seq=head.seq,
-        hash=head.hash,
-        approved_starts=proof.starts,
-        unknown_starts=proof.unknown,
-        broken=broken,
-    )
 
 
 @operation(

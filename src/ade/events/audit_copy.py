@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -11,9 +11,6 @@ from ade.errors import AuditBroken
 from ade.events.audit_chain import AuditEntry, AuditHead, first_break
 from ade.events.model import Event
 from ade.stores.ports import EventLog
-
-if TYPE_CHECKING:
-    from ade.approvals.proof import ApprovalProof
 
 CURSOR = "audit"
 _PAGE = 1_000
@@ -100,31 +97,43 @@ async def begin(log: EventLog, copy: AuditCopy) -> AuditHead:
     return head
 
 
-async def verify(
-    log: EventLog, copy: AuditCopy, proof: "ApprovalProof | None" = None
-) -> AsyncIterator[tuple[int, int]]:
+class EventCheck(Protocol):
+    """Takes every event in order. It returns what is wrong with one, or None."""
+
+    def add(self, event: Event) -> str | None: ...
+
+
+async def verify(log: EventLog, copy: AuditCopy, check: EventCheck | None = None) -> AsyncIterator[tuple[int, int]]:
     """Verify the whole chain and yield (checked, total). Raises AuditBroken, which names the first invalid entry.
 
-    Events that are still in the log are also compared with their entries. With a `proof`, the approval of every run
-    that needed one is also recomputed.
+    Events that are still in the log are also compared with their entries. A `check` gets every event, for example to
+    recompute the approval of every run that needed one.
     """
     await _checked_head(log, copy)
     total, checked, head = await copy.count(), 0, AuditHead()
     yield checked, total
     while entries := await copy.entries(head.seq, _PAGE):
         await _check(log, head, entries)
-        if proof is not None:
-            _prove(proof, entries)
+        if check is not None:
+            _pass_on(check, entries)
         checked += len(entries)
         head = AuditHead(entries[-1].seq, entries[-1].hash)
         yield checked, max(total, checked)
 
 
-def _prove(proof: "ApprovalProof", entries: Sequence[AuditEntry]) -> None:
+def _pass_on(check: EventCheck, entries: Sequence[AuditEntry]) -> None:
     for entry in entries:
-        fault = proof.add(_event_in(entry.body))
+        fault = check.add(_event_in(entry.body))
         if fault is not None:
             raise AuditBroken(f"entry {entry.seq}: {fault}")
+
+
+async def events_after(copy: AuditCopy, seq: int) -> AsyncIterator[Event]:
+    """Yield the copied events after a seq."""
+    while entries := await copy.entries(seq, _PAGE):
+        for entry in entries:
+            yield _event_in(entry.body)
+        seq = entries[-1].seq
 
 
 async def read_chain_head(log: EventLog, copy: AuditCopy) -> AuditHead:

@@ -1,22 +1,34 @@
 """The commands `ade audit` and `ade events`."""
 
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from typing import IO, TYPE_CHECKING
 
 import click
+from msgspec import structs
 
-from ade.approvals.proof import ApprovalProof
+from ade.approvals.audit_check import audit_report
 from ade.cli.command import group
 from ade.cli.ids import find_id
 from ade.cli.interaction import confirm, progress
 from ade.cli.parameters import PLACE, local, local_payload
 from ade.composition.audit import audit_place, open_audit
 from ade.errors import AuditBroken, UnknownTask
-from ade.events.audit_chain import AuditReport
-from ade.events.audit_copy import begin, current_copy, verify
+from ade.events.audit_anchors import (
+    Anchor,
+    append_anchor,
+    check_anchors,
+    copied_hash,
+    read_anchors,
+    read_key,
+    signed_anchor,
+)
+from ade.events.audit_chain import AuditHead, AuditReport
+from ade.events.audit_copy import begin, current_copy
 from ade.events.filters import compile_filter, parse_filter
 from ade.events.model import Event
+from ade.settings import SettingsError
 
 if TYPE_CHECKING:
     from ade.cli.session import Session
@@ -26,51 +38,105 @@ if TYPE_CHECKING:
 _LONGEST_S = 3_600.0  # timeout while a server verifies a long chain
 
 
+_key_file = click.option(
+    "--key-file", metavar="FILE", help="The key that signs anchors; by default that of events.anchor_key_file."
+)
+
+
 @group("audit")
 def audit() -> None:
     """Verify, export, and start the tamper-evident copy of the event log."""
 
 
 @audit.command("verify")
-async def verify_chain(session: "Session") -> None:
-    """Verify the whole hash chain, and that every run that needed an approval had it.
+@click.option(
+    "--anchors", "anchor_file", metavar="FILE", help="Check that the chain contains the anchors of this file."
+)
+@_key_file
+async def verify_chain(session: "Session", anchor_file: str | None, key_file: str | None) -> None:
+    """Verify the whole hash chain, that every run that needed an approval had it, and that the records match the log.
 
-    If it is broken, the exit code is 1, and the first invalid entry is shown.
+    Compared are governed tasks (arguments, approvals, votes, results), accounts, and versions of the rulebook. Each
+    difference is one line. If the chain is broken or something differs, the exit code is 1.
     """
-    report = await (_verified_here(session) if session.server is None else _verified_there(session))
+    anchors = _anchors(session, anchor_file, key_file)
+    report = await (_verified_here if session.server is None else _verified_there)(session, anchors)
     if not report.holds:
+        for line in report.differences:
+            session.out.line(line)
         raise AuditBroken(report.broken or "", advice=report.advice or "")
     if session.out.as_json:
         session.out.document(report)
         return
     session.out.line(f"The chain is valid: {_entries(report.entries)} up to seq {report.seq}, hash {report.hash}")
+    session.out.line(f"Records that match the log: {report.records}")
+    if report.anchors:
+        session.out.line(f"Anchors that the chain contains: {report.anchors}")
     if report.approved_starts:
         session.out.line(f"Approvals verified: {report.approved_starts}, each with its digest and quorum")
     if report.unknown_starts:
         session.out.line(f"Approvals that are older than this copy, and not verified: {report.unknown_starts}")
 
 
-async def _verified_here(session: "Session") -> AuditReport:
+def _anchors(session: "Session", file: str | None, key_file: str | None) -> list[Anchor]:
+    """Read the anchors before the long walk, so that a wrong file is reported at once."""
+    if file is None:
+        return []
+    return read_anchors(file, read_key(key_file or session.settings.events.anchor_key_file))
+
+
+async def _verified_here(session: "Session", anchors: list[Anchor]) -> AuditReport:
     """Verify the local copy with a progress bar. Raises AuditBroken."""
-    checked, proof, place = 0, ApprovalProof(), audit_place(session.settings)
+    place = audit_place(session.settings)
     async with session.stores() as stores, current_copy(stores.events, place) as copy:
         with progress(session, "Verifying") as bar:
-            async for checked, total in verify(stores.events, copy, proof):
-                bar.move(checked, total)
-        head = await copy.head()
-    return AuditReport(
-        holds=True,
-        entries=checked,
-        seq=head.seq,
-        hash=head.hash,
-        approved_starts=proof.starts,
-        unknown_starts=proof.unknown,
-    )
+            report = await audit_report(stores, copy, bar.move)
+        return await _with_anchors(report, anchors, partial(copied_hash, copy))
 
 
-async def _verified_there(session: "Session") -> AuditReport:
+async def _with_anchors(
+    report: AuditReport, anchors: list[Anchor], hash_at: Callable[[int], Awaitable[str | None]]
+) -> AuditReport:
+    if not anchors or not report.holds:
+        return report
+    await check_anchors(anchors, hash_at)
+    return structs.replace(report, anchors=len(anchors))
+
+
+async def _verified_there(session: "Session", anchors: list[Anchor]) -> AuditReport:
     async with session.api(timeout_s=_LONGEST_S) as api:
-        return await api.verify_audit()
+
+        async def hash_at(seq: int) -> str | None:
+            page = await api.list_audit_entries(after=seq - 1, limit=1)
+            return page.items[0].hash if page.items and page.items[0].seq == seq else None
+
+        return await _with_anchors(await api.verify_audit(), anchors, hash_at)
+
+
+@audit.command("anchor")
+@click.option("--file", metavar="FILE", help="The file to append to; by default that of events.anchor_file.")
+@_key_file
+async def anchor_head(session: "Session", file: str | None, key_file: str | None) -> None:
+    """Append the head of the chain to a file, as a signed line.
+
+    Keep the file where the owner of the store cannot change it. `ade audit verify --anchors FILE` checks that the chain
+    still contains every head in it.
+    """
+    known = session.settings.events
+    file, key = file or known.anchor_file, read_key(key_file or known.anchor_key_file)
+    if file is None:
+        raise SettingsError("name the file of the anchors by events.anchor_file", names=("events.anchor_file",))
+    async with session.api() as api:
+        newest = (await api.list_audit_entries(limit=1)).items
+    if not newest:
+        raise AuditBroken("the audit copy is empty, so there is no head to anchor")
+    head = AuditHead(newest[0].seq, newest[0].hash)
+    anchor = signed_anchor(head, key, at=int(time.time() * 1000))
+    append_anchor(file, anchor)
+    if session.out.as_json:
+        session.out.document(anchor)
+    else:
+        session.out.line(f"Anchored in {file}: seq {head.seq}, hash {head.hash}")
 
 
 @audit.command("export")

@@ -4,9 +4,11 @@ In the log and in Python, timestamps are integer milliseconds, as everywhere ins
 event chooses the output format. A test compares `MOMENTS` with the event reference.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct, structs
 
 # An event is committed in the same transaction as the change it describes. All events form one ordered log.
 
@@ -20,6 +22,26 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
     actor: str | None = None
     payload: dict[str, object] = {}
     seq: int = 0
+
+
+# Digests that events carry, so that `ade audit verify` can compare the stored records with the log.
+
+
+def content_digest(raw: Raw) -> str:
+    """Return the SHA-256 of a JSON value, however a store formats it."""
+    try:
+        content = msgspec.json.encode(msgspec.json.decode(raw), order="deterministic")
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        content = bytes(raw)
+    return hashlib.sha256(content).hexdigest()
+
+
+def record_digest(record: Struct) -> str:
+    """Return the SHA-256 of a record without fields that have their defaults, so that a new field changes nothing."""
+    said = {
+        each.name: value for each in structs.fields(record) if (value := getattr(record, each.name)) != each.default
+    }
+    return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()
 
 
 _OF_ACCESS = ("session.", "token.", "login_link.", "access.")
@@ -42,6 +64,8 @@ APPROVAL_ESCALATED, APPROVAL_BLOCKED, APPROVAL_UNBLOCKED = (
     "approval.blocked",
     "approval.unblocked",
 )
+APPROVAL_STALE = "approval.stale"  # an approval no longer counts, because something else would run
+AUDIT_ANCHORED = "audit.anchored"
 RECLAIMED = "task.reclaimed"  # in addition to task.claimed, when the task is reclaimed from a lost worker
 ALERT = "alert"
 QUEUE_PAUSED, QUEUE_RESUMED, QUEUE_LIMITED = "queue.paused", "queue.resumed", "queue.limited"

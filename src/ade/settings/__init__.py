@@ -160,6 +160,11 @@ def _rules(settings: Settings) -> Iterator[tuple[bool, str, str, str, str]]:
         "or one late heartbeat would cost a worker its tasks",
     )
     yield (
+        settings.events.anchor_file is None or settings.events.anchor_key_file is not None,
+        *("events.anchor_file", "needs", "events.anchor_key_file"),
+        "because an anchor is a signed line",
+    )
+    yield (
         worker.max_tasks is None or worker.agent is not None,
         *("worker.max_tasks", "needs", "worker.agent"),
         "because it is an agent that has a capacity",

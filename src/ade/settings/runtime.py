@@ -71,6 +71,10 @@ FEATURES: Mapping[str, Feature] = {
     "deadlock_detection": Feature(
         default=True, about="agents that wait for each other in a ring are found, and one gives way"
     ),
+    "require_code_version": Feature(
+        default=False,
+        about="a task that was approved before any version of its code was known must be approved again",
+    ),
     "batch_approvals": Feature(default=True, about="one answer may be given to many approvals at once"),
 }
 

@@ -88,6 +88,13 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _Count | None,
         _about("tasks the agent may have at once, in all its workers; unset: as it is known, or worker.concurrency"),
     ] = None
+    code_version: Annotated[
+        Literal["source", "declared", "off"],
+        _about(
+            "version of a task's code that approvals cover. source: as declared by version=, or a hash of its"
+            " source; declared: only as declared; off: none"
+        ),
+    ] = "source"
     lease_guard: Annotated[bool, _about("renew leases from a second process while C code blocks the worker")] = True
 
 
@@ -177,6 +184,13 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
             " .ade/audit.db where the store is no file"
         ),
     ] = None
+    anchor_every_s: Annotated[
+        _SecondsOrNone, _about("how often the head of the audit copy is anchored by audit.anchored; 0: never")
+    ] = 0.0
+    anchor_file: Annotated[
+        str | None, _about("file to which anchors are appended as signed lines, best on another machine; unset: none")
+    ] = None
+    anchor_key_file: Annotated[str | None, _about("file with the key that signs anchors; unset: none")] = None
 
 
 class FigureSettings(msgspec.Struct, frozen=True, kw_only=True):

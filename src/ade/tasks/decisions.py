@@ -8,7 +8,7 @@ from msgspec import Raw, structs
 
 from ade.approvals.model import GateState, PastRun, Review, closed_review, edited
 from ade.errors import AdeError, IllegalTransition, InvalidTask
-from ade.events.model import ALERT, Event
+from ade.events.model import ALERT, Event, content_digest
 from ade.failures import FAILURES, MAX_THROTTLES, FailureKind, TaskError, grown_timeout_ms
 from ade.tasks.admission import LAST_MOMENT, check_task, needs_of
 from ade.tasks.changes import Change, ChangePrecondition, change
@@ -44,7 +44,13 @@ def succeed(task: Task, outcome: Succeeded, *, now: int) -> Change:
         Verb.SUCCEED,
         now=now,
         guard=ChangePrecondition(run_id=task.run_id),
-        payload={"attempt": task.attempt, "run_id": task.run_id, "worker": task.worker_id},
+        payload={
+            "attempt": task.attempt,
+            "run_id": task.run_id,
+            "worker": task.worker_id,
+            **_approved(task),
+            **({} if task.digest is None else {"result_digest": content_digest(outcome.result)}),
+        },
         worker_id=None,
         lease_until=None,
         finished_at=now,
@@ -81,6 +87,7 @@ def _retry(
         "run_id": task.run_id,
         "delay_ms": delay,
         "error": f"{failed.error.type}: {failed.error.message}"[:500],
+        **_approved(task),
     }
     return change(
         task,
@@ -113,6 +120,7 @@ def _fail(
         "kind": error.kind,
         "error": f"{error.type}: {error.message}"[:500],
         **_begun(has_begun),
+        **(_approved(task) if has_begun else {}),
     }
     alerts = (Event(type=ALERT, at=now, task_id=task.id, payload=payload),) if FAILURES[error.kind].alert else ()
     return change(
@@ -181,6 +189,11 @@ def withhold(task: Task, outcome: Withheld, *, now: int) -> Change:
     )
 
 
+def _approved(task: Task) -> dict[str, object]:
+    """The end of a run is logged with the digest that ran, if people or a policy had to approve it."""
+    return {} if task.digest is None or task.status is not Status.RUNNING else {"digest": task.digest}
+
+
 def _begun(has_begun: bool) -> dict[str, object]:
     """A run that ended before its handler was called is marked in the log, so that nothing is undone that never ran."""
     return {} if has_begun else {"has_begun": False}
@@ -204,7 +217,7 @@ def lose_lease(task: Task, *, now: int) -> Change:
         Verb.STALL,
         now=now,
         guard=guard,
-        payload={"attempt": task.attempt, "run_id": task.run_id, "worker": task.worker_id},
+        payload={"attempt": task.attempt, "run_id": task.run_id, "worker": task.worker_id, **_approved(task)},
         lease_until=None,  # worker_id stays: the next claim reports the previous worker
     )
 
@@ -216,7 +229,7 @@ def cancel(task: Task, reason: str | None, *, now: int, actor: str | None = None
         Verb.CANCEL,
         now=now,
         actor=actor,
-        payload={"reason": reason, "attempt": task.attempt} if reason else {"attempt": task.attempt},
+        payload={**({"reason": reason} if reason else {}), "attempt": task.attempt, **_approved(task)},
         worker_id=None,
         lease_until=None,
         finished_at=now,

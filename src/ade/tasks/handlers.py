@@ -1,12 +1,18 @@
 """Task handlers, their registry, and the check for scripts that use their app while a child process imports them."""
 
 import dataclasses
+import functools
+import hashlib
 import inspect
+import linecache
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
-from typing import Any
+from types import CodeType
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from msgspec import structs
 
@@ -16,6 +22,8 @@ from ade.tasks.arguments import Parameters, Signature
 from ade.tasks.model import Definition
 from ade.tasks.option_values import read_text
 from ade.tasks.options import DeclaredOptions, check_known, definition_of
+
+CodeVersionSource = Literal["source", "declared", "off"]
 
 
 class HandlerMode(StrEnum):
@@ -63,6 +71,19 @@ class Registry:
     def names(self) -> frozenset[str]:
         return frozenset(self.by_name)
 
+    def definitions(self, code_version: CodeVersionSource = "source") -> list[Definition]:
+        """Return all definitions, each with the version of its code, for a worker that registers them."""
+        return [
+            structs.replace(each.definition, version=self._version(each, code_version))
+            for each in self.by_name.values()
+        ]
+
+    def _version(self, handler: Handler, code_version: CodeVersionSource) -> str:
+        declared = handler.definition.version
+        if code_version == "off" or declared or code_version == "declared":
+            return "" if code_version == "off" else declared
+        return code_hash(handler.function)
+
     def __iter__(self) -> Iterator[Handler]:
         return iter(self.by_name.values())
 
@@ -85,6 +106,59 @@ def make_handler(function: Callable[..., Any], declared: DeclaredOptions) -> Han
         definition=definition_of(name, given, signature.schema()),
         concurrency_key=None if key_of is None else _key_maker(name, key_of, signature.parameters),
     )
+
+
+# The version of a handler's code, which an approval covers.
+
+
+_hashes: WeakKeyDictionary[Callable[..., Any], str] = WeakKeyDictionary()  # files might change after they were loaded
+
+
+def code_hash(function: Callable[..., Any]) -> str:
+    """Return a hash of the source of a function, or of its bytecode if it has no source. It is computed once.
+
+    It covers the function and its decorators, and nothing that the function calls.
+    """
+    if function not in _hashes:
+        _hashes[function] = _hash(function)
+    return _hashes[function]
+
+
+def _hash(function: Callable[..., Any]) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType):
+        return ""
+    source = _source_of(code, getattr(function, "__globals__", None))
+    if source:
+        return f"source:{hashlib.sha256(source.encode(errors='replace')).hexdigest()[:32]}"
+    return f"bytecode:{hashlib.sha256(_written(code).encode(errors='replace')).hexdigest()[:32]}"
+
+
+def _source_of(code: CodeType, module: dict[str, Any] | None) -> str:
+    """Return the lines that were compiled to this code; `inspect.getsource` parses them again, which takes long."""
+    lines = linecache.getlines(code.co_filename, module)
+    return textwrap.dedent("".join(lines[code.co_firstlineno - 1 : _last_line(code)]))
+
+
+def _last_line(code: CodeType) -> int:
+    own = (end or start or 0 for start, end, _, _ in code.co_positions())
+    inner = (_last_line(each) for each in code.co_consts if isinstance(each, CodeType))
+    return max(code.co_firstlineno, *own, *inner)
+
+
+def _written(code: CodeType) -> str:
+    return repr((code.co_code, code.co_names, code.co_varnames, [_constant(each) for each in code.co_consts]))
+
+
+def _constant(value: object) -> str:
+    if isinstance(value, CodeType):
+        return _written(value)
+    if isinstance(value, frozenset):  # its order differs between processes
+        return repr(sorted(map(repr, value)))
+    return repr(value)
 
 
 def _mode(function: Callable[..., Any], name: str, *, cpu: bool) -> HandlerMode:

@@ -131,6 +131,7 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
     needs: tuple[str, ...] = ()  # capabilities that their workers must have
     has_preview: bool = False  # its tasks are previewed and approved before they run
     has_rollback: bool = False
+    version: str = ""  # of its code: declared, or a hash of its source; empty if its worker reports none
 
 
 class Queue(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -158,6 +159,7 @@ class Worker(Struct, frozen=True, kw_only=True, omit_defaults=True):
     draining: bool = False
     agent: str | None = None  # whose capacity its runs use up
     capabilities: tuple[str, ...] = ()  # sorted: its own and those of its agent
+    versions: dict[str, str] = {}  # of the code behind its names, as far as it reports any
 
 
 class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -52,6 +52,17 @@ def read_queue(name: str, value: object) -> str:
     return queue
 
 
+_LONGEST_VERSION = 100
+
+
+def read_version(name: str, value: object) -> str:
+    """Return the version of a task's code, which people are shown."""
+    version = read_text(name, value)
+    if not version.strip() or not version.isprintable() or len(version) > _LONGEST_VERSION:
+        raise InvalidTask(f"{name} must be 1 to {_LONGEST_VERSION} printable characters, such as a release or a commit")
+    return version
+
+
 def read_priority(_name: str, value: Any) -> int:
     """Return a priority from 0 to 9."""
     check_priority(value)

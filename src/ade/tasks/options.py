@@ -54,6 +54,7 @@ from ade.tasks.option_values import (
     read_text,
     read_texts,
     read_trace_place,
+    read_version,
     read_whole,
 )
 
@@ -63,6 +64,10 @@ if TYPE_CHECKING:
 
 _Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 _Limit = Annotated[float, Meta(ge=0, le=31_536_000)]
+
+
+def _text_or_none(value: str) -> str | None:
+    return value or None
 
 
 def _as_json(value: Any) -> Any:
@@ -231,6 +236,9 @@ class NewDefinition(Form):
     needs: Annotated[list[Capability], Meta(max_length=MOST_CAPABILITIES), Option("needs", read_needs, list)] = field(
         default_factory=list
     )
+    version: Annotated[str, Meta(max_length=100), Option("version", read_version, _text_or_none)] | None = (
+        None  # of the code: an approval covers it
+    )
 
     def options(self) -> dict[str, Any]:
         """Return the options that are set, with the names and values of the Python API."""
@@ -353,6 +361,7 @@ class DeclaredOptions(TypedDict, total=False):
     concurrency_key: Callable[..., str]  # called with the arguments that it names as parameters
     concurrency_per_key: int  # concurrent runs with the same key; default 1
     needs: Iterable[str]  # capabilities that a worker must have, all of them
+    version: str  # of the code, such as a release: an approval covers it; without one, a hash of the source
     cpu: bool  # run in a separate process
 
 

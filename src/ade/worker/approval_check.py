@@ -1,7 +1,7 @@
 """Approval checks of a worker: a task that needs approval starts only if exactly this task is approved."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -34,10 +34,13 @@ class PreviewRunner(Protocol):
 class ApprovalChecker:
     """Checks approvals before and during runs. A plain task costs only a look at the cached rulebook."""
 
-    def __init__(self, stores: Stores, payloads: Payloads, registry: Registry) -> None:
+    def __init__(
+        self, stores: Stores, payloads: Payloads, registry: Registry, versions: Mapping[str, str] | None = None
+    ) -> None:
         self._stores = stores
         self._payloads = payloads
         self._handlers = registry.by_name
+        self._versions = versions or {}  # of the code of the handlers
         self._rules: RulebookCache | None = None
         self._runtime: RuntimeSettingsCache | None = None
 
@@ -86,7 +89,12 @@ class ApprovalChecker:
             return None
         has_preview = handler.definition.has_preview
         is_as_previewed = partial(self._is_as_previewed, run, handler, previews) if has_preview else None
-        return await check_before_run(self._stores, self._payloads, run.task, is_as_previewed)
+        return await check_before_run(
+            self._stores, self._payloads, run.task, is_as_previewed, version=self._version(run)
+        )
+
+    def _version(self, run: Run) -> str:
+        return self._versions.get(run.task.name, "")
 
     async def _is_as_previewed(self, run: Run, handler: Handler, previews: PreviewRunner) -> bool:
         """Whether a preview created now has the same versions, if the first one contained any."""
@@ -128,7 +136,7 @@ class ApprovalChecker:
             judged=wanted.judged,
             responses=wanted.responses,
         )
-        decided = await request_step_approval(self._stores, run.task, step)
+        decided = await request_step_approval(self._stores, run.task, step, version=self._version(run))
         if isinstance(decided, Withheld):
             run.withheld = decided
             return None
@@ -136,4 +144,5 @@ class ApprovalChecker:
 
     async def look(self, run: Run, asked: CheckToolCall) -> Leave:
         """Return whether a tool call is allowed by now. Raises Denied."""
-        return await check_tool_call(self._stores, run.task, asked.tool, asked.about, asked.judged)
+        version = self._version(run)
+        return await check_tool_call(self._stores, run.task, asked.tool, asked.about, asked.judged, version=version)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from msgspec import DecodeError, Raw
 
 from ade.errors import AdeError, InvalidTask
-from ade.tasks.handlers import Handler
+from ade.tasks.handlers import Handler, code_hash
 from ade.tasks.outcomes import Failed, Succeeded
 from ade.worker import messages
 from ade.worker.child_process import PYTHONPATH_BEFORE, SCRIPT
@@ -206,8 +206,11 @@ def check_importable(handler: Handler) -> None:
         raise InvalidTask(f"task {handler.name!r} runs in a process, so it must be defined in a file")
 
 
-def call_of(handler: Handler, args: Raw, facts: RunInfo) -> HandlerCall:
-    """Return the call with which the child finds the function. Raises InvalidTask if it cannot."""
+def call_of(handler: Handler, args: Raw, facts: RunInfo, *, is_governed: bool = False) -> HandlerCall:
+    """Return the call with which the child finds the function. Raises InvalidTask if it cannot.
+
+    The child imports the function from its file, which might have changed. For a governed task it checks that.
+    """
     check_importable(handler)
     module, qualname = handler.function.__module__, handler.function.__qualname__
     main_path = None
@@ -217,7 +220,8 @@ def call_of(handler: Handler, args: Raw, facts: RunInfo) -> HandlerCall:
         spec = getattr(main, "__spec__", None) if module == "__main__" else None
         module = spec.name if spec is not None else module
         main_path = None if spec is not None else getattr(main, "__file__", None)
-    return HandlerCall(module, qualname, main_path, args, facts, is_main)
+    code = code_hash(handler.function) if is_governed else ""
+    return HandlerCall(module, qualname, main_path, args, facts, is_main, code)
 
 
 async def _respond(respond: Respond, ask: ContextRequest) -> ContextReply | RequestFailed:

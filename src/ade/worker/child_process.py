@@ -28,7 +28,7 @@ from ade.failures import FailureKind
 from ade.locks.holder import LockScope, current
 from ade.locks.requests import TakeLock, TakenLock
 from ade.tasks.arguments import Signature
-from ade.tasks.handlers import being_imported
+from ade.tasks.handlers import being_imported, code_hash
 from ade.tasks.model import Task
 from ade.tasks.outcomes import Failed, HoldResponse
 from ade.worker import messages
@@ -170,6 +170,8 @@ def _tell_trace(trace: str | None) -> None:
 def _outcome(call: HandlerCall, context: SyncContext) -> Raw | Failed:
     try:
         function, signature = find(call.module, call.qualname, call.main_path, is_main=call.is_main)
+        if call.code and code_hash(function) != call.code:
+            raise InvalidTask(f"the code of {call.qualname} has changed since its worker started; restart the worker")
     except (SyntaxError, UnguardedMain) as error:
         return failed(FailureKind.UNRECOVERABLE, error)
     except BaseException as error:

@@ -138,7 +138,7 @@ class HandlerInvoker:
             if run.stop is not None:
                 child.kill()
 
-        call = call_of(handler, args, facts_of(run))
+        call = call_of(handler, args, facts_of(run), is_governed=run.task.digest is not None)
         try:
             return await self._children.run(call, lambda request: self._desk.answer(run, request), on_start)
         finally:

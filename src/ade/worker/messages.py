@@ -150,6 +150,7 @@ class HandlerCall(Struct, frozen=True, tag=True):
     args: Raw
     facts: RunInfo
     is_main: bool = False  # the function is defined in the program that the worker was started as
+    code: str = ""  # hash of the code that was approved; empty if none had to be
 
 
 class HandlerReturned(Struct, frozen=True, tag=True):

@@ -93,7 +93,9 @@ class StoreBackend:
         self.groups: ProcessGroupRegistry | None = self._slate
         self._locks = StoreRunLocks[Run](stores, options, lose_lock)
         self.locks: LocksOfRuns = self._locks
-        self._gates = ApprovalChecker(stores, setup.payloads, setup.registry)
+        self._definitions = setup.registry.definitions(options.code_version)
+        self._versions = {each.name: each.version for each in self._definitions if each.version}
+        self._gates = ApprovalChecker(stores, setup.payloads, setup.registry, self._versions)
         self.gates: ApprovalChecker | None = self._gates
         self.capacity: AgentCapacity | None = None
         if options.agent is not None:
@@ -186,11 +188,11 @@ class StoreBackend:
             draining=state.draining,
             agent=options.agent,
             capabilities=tuple(sorted(able)),
+            versions=self._versions,
         )
 
     async def register(self, stop: asyncio.Event | None = None) -> bool:
-        definitions = [handler.definition for handler in self._setup.registry]
-        await self._stores.workers.register(self.record(), definitions, self._options.lease_ms)
+        await self._stores.workers.register(self.record(), self._definitions, self._options.lease_ms)
         return True
 
     async def open(self) -> None:

@@ -72,7 +72,7 @@ STATE_FIELDS = {
     "created_at": 25,
     "parent_id": 26,
 }
-EXPIRES, SEQ, IDEM, DIGEST, LOGGED, LENGTH, NEEDS = 15, 19, 27, 28, 29, 29, 30
+EXPIRES, SEQ, IDEM, DIGEST, LOGGED, LENGTH, NEEDS, APPROVED = 15, 19, 27, 28, 29, 29, 30, 31
 OUTCOME_FIELDS = (
     "result",
     "result_expired",
@@ -165,8 +165,10 @@ def new_task(
     state[_WAITING_ON] = 0
     state[IDEM - 1], state[DIGEST - 1] = _idem(task), task.args_digest or False
     state[LOGGED - 1] = ""
-    if task.needs:
-        state.append(needs_text(task.needs))  # at NEEDS; most tasks do not have this field
+    if task.needs or task.digest:
+        state.append(needs_text(task.needs) or False)  # at NEEDS; most tasks do not have this field
+    if task.digest:
+        state.append(task.digest)  # at APPROVED
     tolerant = task.after_failure is AfterFailure.RUN
     needs: Sequence[str] = task.depends_on
     if remote:
@@ -200,8 +202,10 @@ def packed_change(change: Change, extra: dict[str, Any] | None = None) -> list[A
         patch += (STATE_FIELDS[field], False if value is None else value)
     if not IDENTITY_FIELDS.isdisjoint(fields):
         patch += (IDEM, _idem(after), DIGEST, after.args_digest or False)
-    if "needs" in fields:
+    if "needs" in fields or "digest" in fields:
         patch += (NEEDS, needs_text(after.needs) or False)
+    if "digest" in fields:
+        patch += (APPROVED, after.digest or False)
     outcome: Raw | bool = False
     if not _OUTCOME_SET.isdisjoint(fields):
         if after.result is not None:

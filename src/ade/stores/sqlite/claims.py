@@ -56,7 +56,11 @@ class ClaimOperation(WriteOperation):
         if not chosen:
             return []
         _take(connection, self.request, chosen, now=now, lease_until=self.steady() + self.request.lease_ms)
-        return _read(connection, [candidate.seq for candidate in chosen], now)
+        tasks = _read(connection, [candidate.seq for candidate in chosen], now)
+        governed = [(task.id, task.run_id, task.digest) for task in tasks if task.digest is not None]
+        if governed:
+            run(connection, "claims.add_digests", rows=packed(governed))
+        return tasks
 
 
 class _Candidate(NamedTuple):

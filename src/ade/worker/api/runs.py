@@ -174,7 +174,7 @@ class ClaimRound:
 
     async def _look(self, look: int) -> tuple[bool, list[RunGrant]]:
         tasks = await self._claim(look, is_first=look == 0)
-        return bool(tasks), await begin_all(self._office, tasks, self._lease_ms, self._give_back)
+        return bool(tasks), await begin_all(self._office, tasks, self._lease_ms, self._give_back, self._worker.versions)
 
     async def _served(self) -> frozenset[str]:
         """Return the claimable names without ADE's internal tasks: a client that ran those could fake previews or
@@ -240,15 +240,23 @@ class ClaimRound:
 
 
 async def begin_all(
-    services: Services, tasks: Sequence[Task], lease_ms: int, give_back: Callable[[Sequence[str]], Awaitable[None]]
+    services: Services,
+    tasks: Sequence[Task],
+    lease_ms: int,
+    give_back: Callable[[Sequence[str]], Awaitable[None]],
+    versions: Mapping[str, str],
 ) -> list[RunGrant]:
     """Return the runs that can start now; the other tasks wait for locks or approvals, or have failed.
 
+    `versions` are those of the worker's code.
     Locks are requested in task order: first come, first served.
     """
     locks = [await _locks(services, task, lease_ms) for task in tasks]
     begun = await asyncio.gather(
-        *(_begin(services, task, held, lease_ms) for task, held in zip(tasks, locks, strict=True))
+        *(
+            _begin(services, task, held, lease_ms, versions.get(task.name, ""))
+            for task, held in zip(tasks, locks, strict=True)
+        )
     )
     grants = [grant for grant in begun if grant is not None]
     running = {grant.run_id for grant in grants}
@@ -257,10 +265,10 @@ async def begin_all(
 
 
 async def _begin(
-    services: Services, task: Task, locks: tuple[LockItem, ...] | Deferred, lease_ms: int
+    services: Services, task: Task, locks: tuple[LockItem, ...] | Deferred, lease_ms: int, version: str
 ) -> RunGrant | None:
     try:
-        outcome = locks if isinstance(locks, Deferred) else await _check(services, task)
+        outcome = locks if isinstance(locks, Deferred) else await _check(services, task, version)
         if outcome is None and not isinstance(locks, Deferred):
             whole = structs.replace(task, args=await services.payloads.load(task.args))
             timeout_ms = run_timeout_ms(task)
@@ -293,7 +301,7 @@ async def _locks(services: Services, task: Task, lease_ms: int) -> tuple[LockIte
     return Deferred(resources, RECHECK_MS) if grant is None else grant.items
 
 
-async def _check(services: Services, task: Task) -> Outcome | None:
+async def _check(services: Services, task: Task, version: str) -> Outcome | None:
     """Check approvals like a worker on the store. ADE's internal tasks, which the check skips, never get here."""
     if task.review is None:
         rulebook, _ = await services.rules()
@@ -301,7 +309,7 @@ async def _check(services: Services, task: Task) -> Outcome | None:
             return None
     from ade.approvals.run_gates import check_before_run
 
-    return await check_before_run(services.stores, services.payloads, task)
+    return await check_before_run(services.stores, services.payloads, task, version=version)
 
 
 # Operations of workers behind HTTP. All decisions are made here: a worker only reports what happened.
@@ -394,7 +402,9 @@ async def hold_run(services: Services, request: RequestContext, run_id: str, bod
         judged=as_json(body.judged) if isinstance(body.judged, dict) else None,
         responses=body.responses,
     )
-    decided = await request_step_approval(services.stores, task, step)
+    worker = await worker_of(services, task.worker_id)
+    version = "" if worker is None else worker.versions.get(task.name, "")
+    decided = await request_step_approval(services.stores, task, step, version=version)
     if not isinstance(decided, Withheld):
         return RunHold(may_go_on=True, task_id=task.id, status=task.status, response=decided)
     after = await end(services, task, decided)

@@ -189,7 +189,7 @@ async def checked(services: Services, request: RequestContext, forms: Sequence[N
         )
     known = {each.name: each for each in await services.stores.workers.definitions()}
     _check_not_governed(known, definitions)
-    changed = {each.name: each for each in definitions if known.get(each.name) != each}
+    changed = {each.name: each for each in definitions if _differs(known.get(each.name), each)}
     if request.caller is not None and changed:
         # First, so that an account without permission cannot reserve the name.
         await _check_not_anothers(services, request, changed)
@@ -197,6 +197,11 @@ async def checked(services: Services, request: RequestContext, forms: Sequence[N
         await _check_not_anothers(services, request, changed)  # again: another worker may have registered meanwhile
         await note_names(services.stores, account_of(request), {name: sizes[name] for name in changed})
     return definitions
+
+
+def _differs(known: Definition | None, new: Definition) -> bool:
+    """Whether a definition would change the tasks of others. New code does not: an approval covers its own version."""
+    return known is None or structs.replace(known, version=new.version) != new
 
 
 def _definition(services: Services, form: NewDefinition) -> Definition:
@@ -293,6 +298,7 @@ async def register_worker(
         draining=body.draining,
         agent=body.agent,
         capabilities=own if agent is None else tuple(sorted({*own, *agent.capabilities})),
+        versions={each.name: each.version for each in definitions if each.version},
     )
     ttl_ms = round(body.ttl * 1000)
     await stores.workers.register(worker, definitions, ttl_ms)

@@ -147,7 +147,8 @@ async def _sweep(session: "Session", signals: StopSignals, once: bool) -> dict[s
     async with session.open_app() as app:
         opened = await app.open()
         settings = session.settings
-        async with audit_jobs(settings.store.url, opened.stores, settings.events.audit_url) as auditing:
+        events = settings.events
+        async with audit_jobs(settings.store.url, opened.stores, events.audit_url, events) as auditing:
             standard = standard_jobs(opened.stores, opened.payloads, settings)
             return await _do(session, opened.stores.sweeps, [*standard, *auditing], signals, once)
 

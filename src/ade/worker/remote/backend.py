@@ -157,9 +157,9 @@ class HttpBackend:
 
     def __init__(self, reach: ServerConnection, registry: Registry, options: WorkerOptions) -> None:
         self._reach = reach
-        self._registry = registry
         self._options = options
         self._names = frozenset(registry.names())
+        self._definitions = [new_definition_of(each) for each in registry.definitions(options.code_version)]
         self._loop = asyncio.get_running_loop()
         self._is_registered = False
         self.name = worker_name()
@@ -290,7 +290,7 @@ class HttpBackend:
         options = self._options
         return client.register_worker(
             self.name,
-            definitions=[new_definition_of(handler.definition) for handler in self._registry],
+            definitions=self._definitions,
             queues=options.queues,
             capabilities=options.capabilities,
             concurrency=options.concurrency,

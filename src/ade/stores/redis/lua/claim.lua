@@ -64,7 +64,8 @@ repair_leases()
 local lease_until = STEADY + request.lease_ms
 local lease_text = whole(lease_until) -- a number argument is converted to text on every call, slowly
 local taken, leases, moved, levels = {}, {}, 0, {} -- ids; lease, id, ...; number of tasks set aside; entries read from each stream
-local claims = {} -- for the log: id, run id, attempt, ...
+local claims = {} -- for the log and for a repeated request: id, run id, attempt, ...
+local governed, governed_count = {}, 0 -- digests by run id: these claims are logged apart
 local plain_kinds = {} -- queue, name, and number of plain tasks that were started
 local bound = request.bound
 local is_capable = request.capabilities and request.capabilities[1]
@@ -123,6 +124,25 @@ local function note_run(id, run_id, attempt)
   leases[#leases + 1] = id
 end
 
+local function log_claims(packed)
+  if governed_count == 0 then
+    append_claims(request.worker, #taken, packed)
+    return
+  end
+  local others = {}
+  for place = 1, #claims, 3 do
+    local id, run_id, attempt = claims[place], claims[place + 1], claims[place + 2]
+    if governed[run_id] then
+      append_governed_claim(request.worker, id, run_id, attempt, governed[run_id])
+    else
+      others[#others + 1], others[#others + 2], others[#others + 3] = id, run_id, attempt
+    end
+  end
+  if #others > 0 then
+    append_claims(request.worker, #others / 3, cmsgpack.pack(others))
+  end
+end
+
 local function finish_claim()
   if #taken > 0 then
     in_portions('ZADD', P .. 'queue:leases', leases)
@@ -142,7 +162,7 @@ local function finish_claim()
       count_in(kind.queue, kind.name, 'running', kind.number)
     end
     flush_counts()
-    append_claims(request.worker, #taken, packed)
+    log_claims(packed)
     flush_log()
   end
   move_counters(P .. 'queue:levels', levels)
@@ -299,6 +319,9 @@ local function start(id, state, found)
   local packed = cmsgpack.pack(state)
   call('HSET', task_key(id), 'state', packed)
   note_run(id, run_ids[number], state[ATTEMPT])
+  if state[APPROVED] then
+    governed[run_ids[number]], governed_count = state[APPROVED], governed_count + 1
+  end
   answer[number + 1] = { id, packed, found[2], found[3], found[4] }
 end
 

@@ -74,6 +74,13 @@ SELECT 'task.claimed', :now, t.seq, t.id, json_object('attempt', t.attempt, 'run
   JOIN task t ON t.seq = c.value ->> 0
  ORDER BY c.key
 
+-- name: claims.add_digests
+-- Add the digests of governed tasks to the events of this claim. :rows is a JSON array of [id, run_id, digest].
+UPDATE event SET payload = json_set(payload, '$.digest', c.value ->> 2)
+  FROM jsonb_each(:rows) AS c
+ WHERE event.task_seq = (SELECT seq FROM task WHERE id = c.value ->> 0)
+   AND event.type = 'task.claimed' AND event.payload ->> '$.run_id' = c.value ->> 1
+
 -- name: claims.insert_reclaim_events
 -- Append the events of tasks reclaimed from a lost worker. :rows is a JSON array of [seq, previous worker].
 INSERT INTO event (type, at, task_seq, task_id, payload)

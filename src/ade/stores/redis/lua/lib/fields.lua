@@ -14,3 +14,4 @@ local QUEUE, NAME, PRIORITY, RUN_AFTER, GENERATION, CREATED, PARENT = 20, 21, 22
 local IDEM, DIGEST = 27, 28 -- digests of the idempotency key and of the arguments
 local LOGGED = 29 -- ticks of its entries in the event log, separated by spaces
 local NEEDS = 30 -- capabilities that its worker must have, separated by commas; absent if there are none
+local APPROVED = 31 -- digest of a governed task, for the event of its claim; absent for all other tasks

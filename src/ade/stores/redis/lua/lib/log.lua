@@ -41,6 +41,13 @@ local function append_claims(worker, number, claims)
   event_count = event_count + number
 end
 
+-- Put the claim of a governed task before all other events of the call, as an event of its own with the digest that runs.
+local function append_governed_claim(worker, id, run_id, attempt, digest)
+  table.insert(events, 1, cmsgpack.pack({ 'task.claimed', NOW, id, false, { attempt = attempt, run_id = run_id,
+    worker = worker, digest = digest } }))
+  event_count = event_count + 1
+end
+
 -- The number of events in an entry; each claim counts.
 local function count_events_in(packed)
   local number = 0
