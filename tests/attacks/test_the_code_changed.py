@@ -14,6 +14,7 @@ from ade.composition import remote_worker
 from ade.settings import load
 from ade.settings import runtime as settings_runtime
 from tests.attacks.site import Site
+from tests.domain import Role, User, add_user, create_token
 from tests.waiting import eventually
 
 GUARD = [{"do": "demand", "name": "wire", "policy": "one", "reason": "money"}]
@@ -224,3 +225,18 @@ async def test_nor_does_a_file_that_changed_after_its_worker_started_run(
         task = await site.until(await _approved(site), "failed", "completed")
     assert task.error is not None, task
     assert "the code of wire has changed since its worker started" in task.error.message
+
+
+async def test_a_worker_of_another_account_does_not_change_the_version_that_people_approve(site: Site) -> None:
+    await site.rules(guard=GUARD, policy=POLICY)
+    stranger = User(id="stranger", roles=frozenset({Role.WORKER}), is_human=False, owner="mallory")
+    await add_user(site.stores, stranger)
+    site.server.tokens["stranger"], _ = await create_token(site.stores, "stranger", lasts_ms=3_600_000)
+    for account, version in (("machine", "1.0"), ("stranger", "6.6"), ("stranger", None)):
+        definition = {"name": "wire", "queue": "far", "version": version}
+        made = await site.ask(account, "PUT", "/workers/w", {"definitions": [definition], "queues": ["far"]})
+        assert made.status == 200, made
+    task_id = await _approved(site)
+    assert (await site.task(task_id)).review.gates[-1].code == "1.0"  # type: ignore[union-attr]
+    refused = await site.ask("stranger", "POST", "/runs/claim", {"worker": "w"})
+    assert (refused.json()["runs"], await site.status(task_id)) == ([], "reviewing")

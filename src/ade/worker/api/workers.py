@@ -196,7 +196,13 @@ async def checked(services: Services, request: RequestContext, forms: Sequence[N
         await reserve_names(services.stores, account_of(request), changed.values())
         await _check_not_anothers(services, request, changed)  # again: another worker may have registered meanwhile
         await note_names(services.stores, account_of(request), {name: sizes[name] for name in changed})
-    return definitions
+    others = await _served_by_others(services, request) if request.caller is not None else frozenset()
+    return [_with_known_version(each, known.get(each.name)) if each.name in others else each for each in definitions]
+
+
+def _with_known_version(new: Definition, known: Definition | None) -> Definition:
+    """Return the definition with the version that approvals name, which a worker of another account cannot change."""
+    return new if known is None else structs.replace(new, version=known.version)
 
 
 def _differs(known: Definition | None, new: Definition) -> bool:
@@ -239,11 +245,18 @@ def _check_not_governed(known: Mapping[str, Definition], definitions: Sequence[D
             raise InvalidTask(f"{definition.name} has a preview or a rollback, so that ADE's own workers must run it")
 
 
-async def _check_not_anothers(services: Services, request: RequestContext, names: Collection[str]) -> None:
+async def _live_workers_of_others(services: Services, request: RequestContext) -> list[Worker]:
     account, steady = account_of(request), services.stores.clock.steady()
-    for worker in await services.stores.workers.list_workers():
-        if worker.heartbeat_until <= steady or owner_of(worker.id) == account:
-            continue
+    workers = await services.stores.workers.list_workers()
+    return [each for each in workers if each.heartbeat_until > steady and owner_of(each.id) != account]
+
+
+async def _served_by_others(services: Services, request: RequestContext) -> frozenset[str]:
+    return frozenset(name for worker in await _live_workers_of_others(services, request) for name in worker.names)
+
+
+async def _check_not_anothers(services: Services, request: RequestContext, names: Collection[str]) -> None:
+    for worker in await _live_workers_of_others(services, request):
         taken = next((name for name in worker.names if name in names), None)
         if taken is not None:
             raise NotPermitted(
@@ -298,7 +311,7 @@ async def register_worker(
         draining=body.draining,
         agent=body.agent,
         capabilities=own if agent is None else tuple(sorted({*own, *agent.capabilities})),
-        versions={each.name: each.version for each in definitions if each.version},
+        versions={each.name: each.version for each in body.definitions if each.version},
     )
     ttl_ms = round(body.ttl * 1000)
     await stores.workers.register(worker, definitions, ttl_ms)
