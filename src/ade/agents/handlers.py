@@ -238,7 +238,8 @@ def profile_version(profile: Profile) -> str:
 
     The profile has the command, the model, and the system prompt; the prompt is an argument of each task.
     """
-    content = msgspec.json.encode([VERSION, profile], order="deterministic")
+    plain = msgspec.to_builtins([VERSION, profile], str_keys=True)  # exit codes are numbers
+    content = msgspec.json.encode(plain, order="deterministic")
     return f"profile:{hashlib.sha256(content).hexdigest()[:32]}"
 
 
