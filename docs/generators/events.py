@@ -26,6 +26,8 @@ _SESSION, _DELEGATION = (
     ("account", "session"),
     ("delegation", "delegator", "delegate", "starts_at", "ends_at", "conditions"),
 )
+_SESSION_MAYBE = ("ip", "link_by")
+_CHANGED = ("account", "fields"), ("roles", "roles_before", "is_active", "login")
 _AGENT_RUN, _AGENT = ("task_id", "run_id", "subagent_type"), ("session_id", "agent_id", "conversation_id", "model")
 _ITEM = ("inbox_id", "item_id", "client_message_id", "source", "kind", "queue_len")
 _BATCH = ("inbox_id", "batch_id", "item_ids", "merged_count", "queue_len_after")
@@ -105,24 +107,38 @@ EVENTS: Mapping[str, Told] = {
     inbox.EVENT_OF[inbox.BatchReturned]: Told(
         "a batch was not finished, and is back at the head of the inbox", (*_BATCH, "reason")
     ),
-    accounts_model.USER_ADDED: Told("an account was made", ("account", "roles", "is_human"), ("owner",)),
+    accounts_model.USER_ADDED: Told("an account was made", ("account", "roles", "is_human"), ("owner", "login")),
     accounts_model.USER_CHANGED: Told(
         "an account was changed; what it holds of secrets is never told",
-        ("account", "fields"),
-        ("roles", "roles_before", "is_active"),
+        *_CHANGED,
     ),
-    accounts_model.TOKEN_CREATED: Told("an access token was made", ("account", "token", "scopes", "expires_at")),
+    accounts_model.ROLES_CHANGED: Told(
+        "beside `user.changed`, for the person behind the account: its roles were changed", *_CHANGED
+    ),
+    accounts_model.PASSWORD_SET: Told(
+        "beside `user.changed`, for the person behind the account: another account (`actor`, or whoever made the login"
+        " link) set or removed the password; the account cannot vote before its owner has changed it",
+        *_CHANGED,
+    ),
+    accounts_model.PASSWORD_CHANGED: Told(
+        "beside `user.changed`, for the person behind the account: it changed its own password", *_CHANGED
+    ),
+    accounts_model.TOKEN_CREATED: Told(
+        "an access token was made; `actor` made it", ("account", "token", "scopes", "expires_at"), ("login",)
+    ),
     accounts_model.TOKEN_REVOKED: Told("an access token was taken back", ("account", "token", "reason")),
-    accounts_model.SESSION_OPENED: Told("somebody has signed in", _SESSION, ("ip",)),
-    accounts_model.SESSION_CONFIRMED: Told("somebody has given the password once more", _SESSION, ("ip",)),
+    accounts_model.SESSION_OPENED: Told("somebody has signed in", _SESSION, _SESSION_MAYBE),
+    accounts_model.SESSION_CONFIRMED: Told("somebody has given the password once more", _SESSION, _SESSION_MAYBE),
     accounts_model.SESSION_ENDED: Told(
         "login sessions were ended; those that run out are not told", ("account", "sessions", "reason")
     ),
     accounts_model.LOGIN_LINK_CREATED: Told(
-        "a link was made that lets somebody sign in once", ("account", "expires_at")
+        "a link was made that lets somebody sign in once", ("account", "expires_at"), ("login",)
     ),
     accounts_model.LOGIN_LINK_USED: Told(
-        "beside `session.opened`: somebody came through such a link", _SESSION, ("ip",)
+        "beside `session.opened`: somebody came through such a link; `link_by` made it, if that was another account",
+        _SESSION,
+        _SESSION_MAYBE,
     ),
     authorization.ACCESS_REFUSED: Told(
         "a token or session that is none was sent; told once a minute for each address", ("ip", "given")
@@ -180,6 +196,8 @@ FIELDS: Mapping[str, str] = {
     "given": "`token` or `session`",
     "inbox_id": "the inbox, which is the name of its conversation",
     "ip": "the address the request came from",
+    "link_by": "the other account that made the login link",
+    "login": "the login name of whoever ran the command on the store itself, whatever account they named",
     "is_active": "whether the account may be used",
     "is_human": "whether it is a person and no program",
     "item_id": "the item, counted in its inbox; what it says is not told",

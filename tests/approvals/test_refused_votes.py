@@ -11,6 +11,8 @@ from ade import ConflictOfInterest, GateClosed, NotEligible, Task
 from ade.accounts import api as accounts_api
 from ade.accounts import api_sessions
 from ade.accounts.api import SignIn, UseLoginLink
+from ade.accounts.sessions import confirm
+from ade.accounts.users import fingerprint
 from ade.approvals import api as approvals_api
 from ade.approvals.api import (
     AmendApproval,
@@ -45,6 +47,7 @@ from tests.domain import (
     InvalidAccount,
     NewTask,
     Permission,
+    ReauthenticationNeeded,
     RequestContext,
     Role,
     User,
@@ -77,6 +80,10 @@ async def test_an_author_does_not_approve_by_session_token_or_link(ops: Operatio
     linked = await api_sessions.use_login_link(
         ops.services, RequestContext(actor="http:x"), UseLoginLink(secret=link.secret)
     )
+    unproven = as_caller(await use_session(ops.services.stores, linked.secret), "respond_to_approval")
+    with pytest.raises(ReauthenticationNeeded, match="made the login link"):
+        await answer(ops, unproven, task)
+    await confirm(ops.services.stores, fingerprint(linked.secret), PASSWORD)
     for request in (
         await by(ops, "ada", "respond_to_approval", confirmed_at=ops.clock.now()),
         await through_token(ops, "ada", "respond_to_approval"),
