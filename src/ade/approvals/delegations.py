@@ -30,11 +30,11 @@ async def create(stores: Stores, request: Delegation, *, actor: str) -> Delegati
     """Store a delegation under a new ID. A start in the past becomes now.
 
     Raises InvalidDelegation, UnknownAccount, NotPermitted if the actor is neither the delegator nor an admin, and
-    PasswordChangeNeeded for a delegator that may not vote itself.
+    PasswordChangeNeeded for a delegator whose password another account has set.
     """
     delegator = (await find(stores, request.delegator)).record
     await _check_actor(stores, actor, delegator.id)
-    if delegator.must_change_password:
+    if actor == delegator.id and delegator.must_change_password:
         raise password_change_needed(delegator.id, delegator.password_set_by)
     if not delegator.is_active or not delegator.is_human:
         raise InvalidDelegation(f"{delegator.id} has nothing to delegate: only active people can vote")
