@@ -27,7 +27,6 @@ _SESSION, _DELEGATION = (
     ("delegation", "delegator", "delegate", "starts_at", "ends_at", "conditions"),
 )
 _SESSION_MAYBE = ("ip", "link_by")
-_CHANGED = ("account", "fields"), ("roles", "roles_before", "is_active", "login")
 _AGENT_RUN, _AGENT = ("task_id", "run_id", "subagent_type"), ("session_id", "agent_id", "conversation_id", "model")
 _ITEM = ("inbox_id", "item_id", "client_message_id", "source", "kind", "queue_len")
 _BATCH = ("inbox_id", "batch_id", "item_ids", "merged_count", "queue_len_after")
@@ -110,18 +109,24 @@ EVENTS: Mapping[str, Told] = {
     accounts_model.USER_ADDED: Told("an account was made", ("account", "roles", "is_human"), ("owner", "login")),
     accounts_model.USER_CHANGED: Told(
         "an account was changed; what it holds of secrets is never told",
-        *_CHANGED,
+        ("account", "fields"),
+        ("roles", "roles_before", "is_active", "login"),
     ),
     accounts_model.ROLES_CHANGED: Told(
-        "beside `user.changed`, for the person behind the account: its roles were changed", *_CHANGED
+        "beside `user.changed`, for the person behind the account: its roles were changed",
+        ("account", "roles", "roles_before"),
+        ("login",),
     ),
     accounts_model.PASSWORD_SET: Told(
-        "beside `user.changed`, for the person behind the account: another account (`actor`, or whoever made the login"
-        " link) set or removed the password; the account cannot vote before its owner has changed it",
-        *_CHANGED,
+        "beside `user.changed`, for the person behind the account: another account set or removed the password, or made"
+        " the login link by which it was set; the account cannot vote before its owner has changed it",
+        ("account", "set_by"),
+        ("login",),
     ),
     accounts_model.PASSWORD_CHANGED: Told(
-        "beside `user.changed`, for the person behind the account: it changed its own password", *_CHANGED
+        "beside `user.changed`, for the person behind the account: it changed its own password",
+        ("account",),
+        ("login",),
     ),
     accounts_model.TOKEN_CREATED: Told(
         "an access token was made; `actor` made it", ("account", "token", "scopes", "expires_at"), ("login",)
@@ -197,6 +202,7 @@ FIELDS: Mapping[str, str] = {
     "inbox_id": "the inbox, which is the name of its conversation",
     "ip": "the address the request came from",
     "link_by": "the other account that made the login link",
+    "set_by": "the account that set the password, or made the login link",
     "login": "the login name of whoever ran the command on the store itself, whatever account they named",
     "is_active": "whether the account may be used",
     "is_human": "whether it is a person and no program",

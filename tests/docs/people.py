@@ -30,8 +30,12 @@ async def _administer(stores: Stores) -> None:
     await users.add_user(stores, ada, password=_PASSWORD, cost=_CHEAP)
     await users.add_user(stores, User(id="bob", roles=frozenset({"reviewer"})), actor="ada", login="root")
     await users.add_user(stores, User(id="bot", is_human=False, owner="ada", roles=frozenset({"agent"})))
-    await tokens.create_token(stores, "bot", login="root")
-    await users.set_password(stores, "bob", _PASSWORD, actor="ada", login="root", cost=_CHEAP)
+    for login in ("", "root"):  # of whoever does it beside the store
+        await tokens.create_token(stores, "bot", login=login)
+        for actor in ("ada", "bob"):
+            await users.set_password(stores, "bob", _PASSWORD, actor=actor, login=login, cost=_CHEAP)
+            roles = users.UserChanges(roles=frozenset({"reviewer", f"{actor}{login}"}))
+            await users.change_user(stores, "bob", roles, actor=actor, login=login)
     secret, _ = await sessions.sign_in(stores, "ada", _PASSWORD)
     await sessions.confirm(stores, fingerprint(secret), _PASSWORD)
     await sessions.end(stores, fingerprint(secret))

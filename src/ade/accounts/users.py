@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import os
 from base64 import b64decode, b64encode, urlsafe_b64encode
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from msgspec import UNSET, Struct, UnsetType, structs
@@ -364,22 +364,27 @@ async def _write(stores: Stores, stored: StoredRecord[User], after: User, actor:
         payload |= {"roles": sorted(after.roles), "roles_before": sorted(before.roles)}
     if "is_active" in fields:
         payload["is_active"] = after.is_active
-    payload = with_login(payload, login)
-    kinds = [USER_CHANGED, *_notices(before, after, actor)]
-    events = [Event(type=kind, at=now, actor=actor, payload=payload) for kind in kinds]
+    events = [
+        Event(type=kind, at=now, actor=actor, payload=with_login(about, login))
+        for kind, about in [(USER_CHANGED, payload), *_notices(before, after, actor)]
+    ]
     ending = await _ending(stores, before, after, actor)
     writes = [USERS.put(after.id, after, seen=stored.version), *await _witness(stores, before, after), *ending.writes]
     await stores.documents.write(writes, [*events, *ending.events])
     return after
 
 
-def _notices(before: User, after: User, actor: str | None) -> list[str]:
-    """Return the events that tell the person behind the account of a change of their access."""
-    notices = [ROLES_CHANGED] if before.roles != after.roles else []
+def _notices(before: User, after: User, actor: str | None) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield the events that tell the person behind the account of a change of their access, with their payloads."""
+    if before.roles != after.roles:
+        roles = {"roles": sorted(after.roles), "roles_before": sorted(before.roles)}
+        yield ROLES_CHANGED, {"account": after.id, **roles}
     if before.password != after.password:
-        is_own = actor in (None, after.id) and not after.must_change_password
-        notices.append(PASSWORD_CHANGED if is_own else PASSWORD_SET)
-    return notices
+        set_by = after.password_set_by if after.must_change_password else actor
+        if set_by in (None, after.id):
+            yield PASSWORD_CHANGED, {"account": after.id}
+        else:
+            yield PASSWORD_SET, {"account": after.id, "set_by": set_by}
 
 
 async def _ending(stores: Stores, before: User, after: User, actor: str | None) -> AccessRevocation:
