@@ -11,8 +11,6 @@ from ade import ConflictOfInterest, GateClosed, NotEligible, Task
 from ade.accounts import api as accounts_api
 from ade.accounts import api_sessions
 from ade.accounts.api import SignIn, UseLoginLink
-from ade.accounts.sessions import confirm
-from ade.accounts.users import fingerprint
 from ade.approvals import api as approvals_api
 from ade.approvals.api import (
     AmendApproval,
@@ -54,7 +52,9 @@ from tests.domain import (
     UserChanges,
     add_user,
     change_user,
+    confirm,
     create_token,
+    fingerprint,
     local_caller,
     use_session,
     use_token,

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from ade.accounts.model import InvalidToken
 from tests.attacks.site import PASSWORD, Site
-from tests.domain import Permission, User, add_user, create_token, use_token
+from tests.domain import InvalidToken, Permission, User, add_user, create_token, use_token
 from tests.server.conftest import Answer
 
 GUARD = [{"do": "demand", "name": "pay", "policy": "one", "reason": "money"}]
@@ -118,12 +117,13 @@ async def test_an_admin_sets_the_password_of_a_reviewer_and_votes_as_her(site: S
         assert "ada has set the password of rita" in refused.json()["detail"]
     token = await site.vote("rita", task, password=None)  # her own token was made before, and cannot vote either
     assert (token.status, token.code) == (403, "password_change_needed")
-    for path, body in (
+    ways: list[tuple[str, dict[str, object]]] = [
         ("/me/tokens", {}),
         ("/delegations", {"delegate": "rosa", "ends": 3600}),
         (f"/approvals/{task}/delegate", {"to": "rosa"}),
-    ):
-        refused = await as_rita.ask("POST", path, body)
+    ]
+    for path, way in ways:
+        refused = await as_rita.ask("POST", path, way)
         assert (refused.status, refused.code) == (403, "password_change_needed"), path
     same = await as_rita.ask("PUT", "/me/password", {"old": CHOSEN, "new": CHOSEN})
     assert (same.status, same.code) == (422, "weak_password")

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,8 +38,8 @@ def signs_in(name: str, password: str) -> bool:
     return with_stores(tried)
 
 
-def events(ade: Call) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = ade("events", "tail", "--after", "0", "--json").json_lines
+def events(ade: Call) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ade("events", "tail", "--after", "0", "--json").json_lines
     return found
 
 

@@ -153,7 +153,6 @@ def _granted(roles: frozenset[str], is_human: bool) -> frozenset[Permission]:
 
 # A snapshot of the accounts, as reviews need them.
 
-
 APPROVER_ROLES = frozenset({"reviewer", "admin"})
 
 
@@ -205,7 +204,6 @@ class Directory:
 
 # Login sessions, opened by password or by login link.
 
-
 SESSION_OPENED, SESSION_ENDED, SESSION_CONFIRMED = "session.opened", "session.ended", "session.reauthenticated"
 MAX_SESSION_MS, IDLE_MS = 24 * 3_600_000, 60 * 60_000
 FRESH_MS = 5 * 60_000  # how long a password check counts as recent
@@ -256,7 +254,6 @@ class LoginSession(Struct, frozen=True, kw_only=True):
 
 
 # One-time login links: for the first admin, and for people who have no password or have lost it.
-
 
 LOGIN_LINK_CREATED, LOGIN_LINK_USED = "login_link.created", "login_link.used"
 LASTS_MS = 10 * 60_000
@@ -313,11 +310,8 @@ SYSTEM = "system"  # source of auxiliary tasks such as previews, and actor of au
 
 USER_ADDED, USER_CHANGED = "user.added", "user.changed"
 # In addition to `user.changed`, for the person behind the account in the payload.
-ROLES_CHANGED, PASSWORD_SET, PASSWORD_CHANGED = (
-    "user.roles_changed",
-    "user.password_set_by_other",
-    "user.password_changed",
-)
+ROLES_CHANGED = "user.roles_changed"
+PASSWORD_SET, PASSWORD_CHANGED = "user.password_set_by_other", "user.password_changed"
 LOCAL = "local"  # the account of all callers without authentication; see `ade.server.addresses`
 _LONGEST_ID, _LONGEST_NAME, _MOST_ROLES = 100, 200, 50
 _FORBIDDEN = frozenset("{}:/,\"'`")
@@ -423,7 +417,6 @@ def directory_of(users: Iterable[User]) -> Directory:
 
 # Access tokens. A token has at most the permissions of its account and of its creator, and ends before its creator.
 
-
 TOKEN_CREATED, TOKEN_REVOKED = "token.created", "token.revoked"
 USUAL_MS, MAX_TOKEN_MS = 90 * 86_400_000, 366 * 86_400_000
 REVOKED_RETENTION_MS = 30 * 86_400_000  # how long lists show a revoked token
@@ -467,9 +460,7 @@ def check_token(token: Token, user: User, creator: "Caller | None" = None) -> No
             f"{user.id} does not have the permission {', '.join(sorted(beyond))}, so its tokens cannot have it"
         )
     if creator is not None and (more := token.scopes - creator.permissions):
-        raise InvalidToken(
-            f"{creator.user.id} does not have the permission {', '.join(sorted(more))} here, so it cannot give it"
-        )
+        raise InvalidToken(f"{creator.user.id} does not have the permission {', '.join(sorted(more))} to give it away")
     if not token.created_at < token.expires_at <= token.created_at + MAX_TOKEN_MS:
         raise InvalidToken("a token must expire in the future, at most 366 days from now")
     if creator is not None and creator.token is not None and token.expires_at > creator.token.expires_at:

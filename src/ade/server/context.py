@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Struct, field, structs
 
+from ade.accounts.authorization import check_fresh_session
 from ade.accounts.model import InvalidAccount, Permission, UnknownAccount, normal_id
+from ade.approvals.errors import ReauthenticationNeeded
 from ade.errors import AdeError, NotPermitted
 from ade.events.filters import EventFilter
 from ade.server.operation import RouteAccess
@@ -182,8 +184,6 @@ def voter(request: RequestContext) -> str:
     request.require(Permission.VOTE)
     session = None if request.caller is None else request.caller.session
     if session is not None and session.proves_nothing:
-        from ade.approvals.errors import ReauthenticationNeeded
-
         raise ReauthenticationNeeded(
             f"{session.link_by} made the login link that opened this session, so it does not prove who you are; give"
             " your password before you vote"
@@ -197,8 +197,6 @@ def require_fresh_session(services: Services, request: RequestContext) -> None:
     On a local store there is no caller to check: whoever can write the file can change everything in it.
     """
     if request.caller is not None:
-        from ade.accounts.authorization import check_fresh_session
-
         within_ms = round(services.settings.http.fresh_session_s * 1000)
         check_fresh_session(request.caller, now=services.stores.clock.now(), within_ms=within_ms)
 

@@ -5,10 +5,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ade.accounts.sessions import SignInConditions, check_password, list_sessions, use_link
-from ade.accounts.users import set_password
 from tests.cli.conftest import Answer, with_stores
 from tests.cli.remote.conftest import Shop
-from tests.domain import NotAuthenticated, Stores, use_token
+from tests.domain import NotAuthenticated, Stores, set_password, use_token
 
 PASSWORD, OWN = "correct horse battery staple", "the admin's very own"
 BOOK = """
