@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from ade.accounts import api as accounts_api
 from ade.accounts.api import ListTokens, NewOwnToken, NewToken
@@ -159,3 +160,16 @@ def test_no_token_is_ever_made_for_more_than_its_maker_may_give(
     possible = made & user.permissions  # the use case refuses what the account itself has not
     assert possible <= (caller.permissions if is_self else user.permissions - FOR_PEOPLE)
     assert made == (wanted if wanted is not None else possible)
+
+
+@given(of_account=ROLES, of_creator=ROLES, scopes=SCOPES)
+def test_a_token_never_does_more_than_its_scopes_account_and_creator(
+    of_account: frozenset[str], of_creator: frozenset[str], scopes: frozenset[Permission]
+) -> None:
+    user, creator = User(id="bob", roles=of_account), User(id="eve", roles=of_creator)
+    token = Token(id="t", account="bob", scopes=scopes, created_at=0, expires_at=1, created_by="eve")
+
+    granted = Caller(user=user, token=token, creator=creator).permissions
+
+    assert granted == user.permissions & creator.permissions & scopes
+    assert not Caller(user=user, token=token, creator=structs.replace(creator, is_active=False)).permissions

@@ -56,11 +56,10 @@ def check_fresh_session(caller: Caller, *, now: int, within_ms: int) -> None:
     at = 0 if session is None or user.password is None else session.reauthenticated_at
     if not at or not now - within_ms <= at <= now:
         instead = "" if session is not None else ", and an access token is not enough"
+        first = "" if user.password is not None else f"; {user.id} has no password, so set one first"
         raise ReauthenticationNeeded(
-            f"this requires a sign-in with a password within the last {within_ms / 60_000:g} minutes{instead}",
-            advice="`ade` asks for your password, or takes it with --own-password-stdin; a browser signs in again"
-            if user.password is not None
-            else "set a password for your account first, in a session from a login link",
+            f"this requires a sign-in with a password within the last {within_ms / 60_000:g} minutes{instead}{first}",
+            advice="`ade` asks for your password, or takes it with --own-password-stdin; a browser signs in again",
         )
     if user.must_change_password:
         raise password_change_needed(user.id, user.password_set_by)

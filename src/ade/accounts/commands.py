@@ -9,13 +9,14 @@ from ade.accounts.model import Permission, Token, link_address, normal_id
 from ade.accounts.views import CurrentAccount, UserView
 from ade.cli.command import command, group
 from ade.cli.identity import as_option, me
-from ade.cli.interaction import own_password_option, read_password, signed_in_api
+from ade.cli.interaction import account_to_sign_in, ask_password, own_password_option, read_password, signed_in_api
 from ade.cli.output import Cell, Row, all_of
 from ade.cli.parameters import DURATION, distance, local_with_distance, now_ms
 from ade.server.addresses import base_url
 
 if TYPE_CHECKING:
     from ade.cli.session import Session
+    from ade.client.client import Client
 
 
 USER_COLUMNS = ("account", "state", "roles", "kind", "password", "name")
@@ -127,12 +128,30 @@ async def password(
 ) -> None:
     """Set the password of an account. All its login sessions end; its tokens stay.
 
-    If it is not your own, its owner must change it before the account can vote.
+    If it is not yours, its owner must change it before the account can vote. At a server, your own takes the old one.
     """
+    if session.server is not None and not no_password:
+        async with session.api() as api:
+            if await account_to_sign_in(session, api) == normal_id(name):
+                await _change_own_password(session, api, normal_id(name), password_stdin, own_password_stdin)
+                return
     async with signed_in_api(session, own_password_stdin=own_password_stdin) as api:
         account = (await api.get_user(normal_id(name))).record.id
         text = None if no_password else read_password(session, account, from_stdin=password_stdin)
         _print_user(session, await api.set_user_password(account, password=text, remove=no_password))
+
+
+async def _change_own_password(
+    session: "Session", api: "Client", account: str, password_stdin: bool, own_password_stdin: bool
+) -> None:
+    old = ask_password(session, account, from_stdin=own_password_stdin, option="--own-password-stdin")
+    new = read_password(session, account, from_stdin=password_stdin)
+    await api.sign_in(name=account, password=old)
+    try:
+        await api.change_own_password(old=old, new=new)
+        _print_user(session, (await api.get_me()).user)
+    finally:
+        await api.sign_out()
 
 
 @users.command("sign-out")

@@ -53,13 +53,13 @@ def read_line() -> str:
         return sys.stdin.readline().rstrip("\r\n")
 
 
-def ask_password(session: "Session", account: str, *, from_stdin: bool) -> str:
+def ask_password(session: "Session", account: str, *, from_stdin: bool, option: str = "--password-stdin") -> str:
     """Return the current password of an account: the first line of stdin, or one prompt. Never an argument."""
     if from_stdin:
         return read_line()
     if not session.is_interactive:
         raise ReauthenticationNeeded(
-            f"this takes the password of {account}, and there is no terminal; pass it on stdin with --password-stdin"
+            f"this takes the password of {account}, and there is no terminal; pass it on stdin with {option}"
         )
     with interruptible():
         return getpass.getpass(f"Password of {account}: ", stream=sys.stderr)
@@ -101,7 +101,7 @@ async def signed_in_api(session: "Session", *, own_password_stdin: bool, **optio
     if own_password_stdin and session.server is None:
         raise click.UsageError("--own-password-stdin is for a server. On a local store no one is asked for a password.")
     async with session.api(**options) as api:
-        account = await _account_to_sign_in(session, api) if own_password_stdin or session.is_interactive else None
+        account = await account_to_sign_in(session, api) if own_password_stdin or session.is_interactive else None
         if account is None:
             yield api
             return
@@ -112,7 +112,7 @@ async def signed_in_api(session: "Session", *, own_password_stdin: bool, **optio
             await api.sign_out()
 
 
-async def _account_to_sign_in(session: "Session", api: "Client") -> str | None:
+async def account_to_sign_in(session: "Session", api: "Client") -> str | None:
     """Return the account of the caller; None for a local store, or a server without authentication."""
     if session.server is None:
         return None

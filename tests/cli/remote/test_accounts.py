@@ -117,6 +117,21 @@ def test_a_password_is_as_good_as_beside_the_store(served: Shop) -> None:
     assert "--password-stdin" in served.remote("users", "add", "dan").err
 
 
+def test_ones_own_password_takes_the_old_one_and_is_then_no_longer_that_of_the_admin(served: Shop) -> None:
+    served.person("rita", "reviewer")
+    signed_in(served, "users", "password", "rita", "--password-stdin", stdin="chosen by the admin\n")
+    assert served.remote("whoami", "--json", by="rita").json["user"]["must_change_password"] is True
+    change = ("users", "password", "RITA", "--password-stdin", "--own-password-stdin")
+    wrong = served.remote(*change, "--json", by="rita", stdin=f"not this one\n{PASSWORD}\n")
+    assert code_of(wrong) == (7, "not_authenticated")
+    unasked = served.remote("users", "password", "rita", "--password-stdin", "--json", by="rita", stdin=PASSWORD)
+    assert code_of(unasked) == (7, "reauthentication_needed")
+    right = served.remote(*change, by="rita", stdin=f"chosen by the admin\n{PASSWORD}\n")
+    assert (right.code, right.out) == (0, "rita: active, reviewer\n")
+    assert served.remote("whoami", "--json", by="rita").json["user"]["must_change_password"] is False
+    with_stores(lambda stores: check_password(stores, "rita", PASSWORD))
+
+
 def test_a_token_alone_gives_nobody_access_and_the_command_says_what_does(served: Shop) -> None:
     served.person("bob", "reviewer")
     served.token("admin")
