@@ -32,8 +32,8 @@ from ade.accounts.sessions import (
 from ade.accounts.users import UserChanges, add_user, change_user, get_user, list_users, load_directory, set_password
 from ade.testing import TestClock
 from tests.accounts.conftest import CHEAP, PASSWORD, Hire, everything, told
-from tests.domain import ReauthenticationNeeded, Stores, local_caller
-from tests.stores.interleaved_writes import DocumentWrite, meanwhile
+from tests.domain import DocumentWrite, ReauthenticationNeeded, Stores, local_caller
+from tests.stores.interleaved_writes import meanwhile
 
 HERE = SignInConditions(ip="10.0.0.7", user_agent="a browser", idle_ms=600_000, lasts_ms=3_600_000)
 
