@@ -4,6 +4,7 @@ from ade.accounts.authentication import local_caller
 from ade.accounts.model import (
     Caller,
     InvalidAccount,
+    InvalidToken,
     NotAuthenticated,
     Permission,
     Role,
@@ -11,9 +12,9 @@ from ade.accounts.model import (
     UnknownAccount,
     User,
 )
-from ade.accounts.sessions import use_session
+from ade.accounts.sessions import confirm, use_session
 from ade.accounts.tokens import create_token, use_token
-from ade.accounts.users import UserChanges, add_user, change_user
+from ade.accounts.users import UserChanges, add_user, change_user, fingerprint, set_password
 from ade.agents.conversations.durable_inbox import DurableInbox
 from ade.agents.conversations.inbox import BlockedReason, ClearReason, Inbox, InboxChange, ReturnReason, unused
 from ade.agents.conversations.model import InboxLimits
@@ -116,6 +117,7 @@ __all__ = [
     "InboxChange",
     "InboxLimits",
     "InvalidAccount",
+    "InvalidToken",
     "LockHolder",
     "LockLimits",
     "LockMode",
@@ -169,9 +171,11 @@ __all__ = [
     "cancel",
     "change",
     "change_user",
+    "confirm",
     "create_token",
     "deliver",
     "enqueue",
+    "fingerprint",
     "fresh_id",
     "from_wire",
     "is_task_id",
@@ -184,6 +188,7 @@ __all__ = [
     "parse_url",
     "plan_of",
     "read_rulebook",
+    "set_password",
     "set_value",
     "settle",
     "settle_due",

@@ -27,6 +27,7 @@ _SESSION, _DELEGATION = (
     ("account", "session"),
     ("delegation", "delegator", "delegate", "starts_at", "ends_at", "conditions"),
 )
+_SESSION_MAYBE = ("ip", "link_by")
 _AGENT_RUN, _AGENT = ("task_id", "run_id", "subagent_type"), ("session_id", "agent_id", "conversation_id", "model")
 _ITEM = ("inbox_id", "item_id", "client_message_id", "source", "kind", "queue_len")
 _BATCH = ("inbox_id", "batch_id", "item_ids", "merged_count", "queue_len_after")
@@ -108,24 +109,46 @@ EVENTS: Mapping[str, Told] = {
     inbox.EVENT_OF[inbox.BatchReturned]: Told(
         "a batch was not finished, and is back at the head of the inbox", (*_BATCH, "reason")
     ),
-    accounts_model.USER_ADDED: Told("an account was made", ("account", "roles", "is_human", "digest"), ("owner",)),
+    accounts_model.USER_ADDED: Told(
+        "an account was made", ("account", "roles", "is_human", "digest"), ("owner", "login")
+    ),
     accounts_model.USER_CHANGED: Told(
         "an account was changed; what it holds of secrets is never told",
         ("account", "fields", "digest"),
-        ("roles", "roles_before", "is_active"),
+        ("roles", "roles_before", "is_active", "login"),
     ),
-    accounts_model.TOKEN_CREATED: Told("an access token was made", ("account", "token", "scopes", "expires_at")),
+    accounts_model.ROLES_CHANGED: Told(
+        "beside `user.changed`, for the person behind the account: its roles were changed",
+        ("account", "roles", "roles_before"),
+        ("login",),
+    ),
+    accounts_model.PASSWORD_SET: Told(
+        "beside `user.changed`, for the person behind the account: another account set or removed the password, or made"
+        " the login link by which it was set; the account cannot vote before its owner has changed it",
+        ("account", "set_by"),
+        ("login",),
+    ),
+    accounts_model.PASSWORD_CHANGED: Told(
+        "beside `user.changed`, for the person behind the account: it changed its own password",
+        ("account",),
+        ("login",),
+    ),
+    accounts_model.TOKEN_CREATED: Told(
+        "an access token was made; `actor` made it", ("account", "token", "scopes", "expires_at"), ("login",)
+    ),
     accounts_model.TOKEN_REVOKED: Told("an access token was taken back", ("account", "token", "reason")),
-    accounts_model.SESSION_OPENED: Told("somebody has signed in", _SESSION, ("ip",)),
-    accounts_model.SESSION_CONFIRMED: Told("somebody has given the password once more", _SESSION, ("ip",)),
+    accounts_model.SESSION_OPENED: Told("somebody has signed in", _SESSION, _SESSION_MAYBE),
+    accounts_model.SESSION_CONFIRMED: Told("somebody has given the password once more", _SESSION, _SESSION_MAYBE),
     accounts_model.SESSION_ENDED: Told(
         "login sessions were ended; those that run out are not told", ("account", "sessions", "reason")
     ),
     accounts_model.LOGIN_LINK_CREATED: Told(
-        "a link was made that lets somebody sign in once", ("account", "expires_at")
+        "a link was made that lets somebody sign in once", ("account", "expires_at"), ("login",)
     ),
     accounts_model.LOGIN_LINK_USED: Told(
-        "beside `session.opened`: somebody came through such a link", _SESSION, ("ip",)
+        "beside `session.opened`: somebody came through such a link; `link_by` made it, if that was another account",
+        _SESSION,
+        _SESSION_MAYBE,
     ),
     authorization.ACCESS_REFUSED: Told(
         "a token or session that is none was sent; told once a minute for each address", ("ip", "given")
@@ -189,6 +212,9 @@ FIELDS: Mapping[str, str] = {
     "given": "`token` or `session`",
     "inbox_id": "the inbox, which is the name of its conversation",
     "ip": "the address the request came from",
+    "link_by": "the other account that made the login link",
+    "set_by": "the account that set the password, or made the login link",
+    "login": "the login name of whoever ran the command on the store itself, whatever account they named",
     "is_active": "whether the account may be used",
     "is_human": "whether it is a person and no program",
     "item_id": "the item, counted in its inbox; what it says is not told",

@@ -1,12 +1,15 @@
 """Links that let one person in once, and the first password."""
 
 import asyncio
+import json
 
 import pytest
+from msgspec import Raw
 
 from ade.accounts.model import (
     FRESH_MS,
     LASTS_MS,
+    RESET_SHOWN_MS,
     InvalidAccount,
     NotAuthenticated,
     Permission,
@@ -26,10 +29,10 @@ from ade.accounts.sessions import (
     use_link,
     use_session,
 )
-from ade.accounts.users import UserChanges, add_user, change_user, list_users, set_password
+from ade.accounts.users import UserChanges, add_user, change_user, get_user, list_users, load_directory, set_password
 from ade.testing import TestClock
 from tests.accounts.conftest import CHEAP, PASSWORD, Hire, everything, told
-from tests.domain import ReauthenticationNeeded, Stores, local_caller
+from tests.domain import DocumentWrite, ReauthenticationNeeded, Stores, local_caller
 from tests.stores.interleaved_writes import meanwhile
 
 HERE = SignInConditions(ip="10.0.0.7", user_agent="a browser", idle_ms=600_000, lasts_ms=3_600_000)
@@ -221,3 +224,61 @@ async def test_nobody_else_becomes_the_operator_of_the_machine(stores: Stores) -
 
     with pytest.raises(InvalidAccount, match="not an active admin"):
         await local_caller(stores)
+
+
+NEW = "another long password"
+
+
+async def test_a_link_of_somebody_else_proves_nothing(stores: Stores, hire: Hire, clock: TestClock) -> None:
+    """Whoever made it may have used it, too."""
+    await hire("bob", "reviewer", password=None)
+    for by, proves in (("ada", False), ("bob", True), (None, True)):
+        _, session = await use_link(stores, (await create_link(stores, "bob", actor=by)).secret, HERE)
+        assert (session.is_fresh(clock.now()), not session.proves_nothing) == (proves, proves), by
+
+
+@pytest.mark.parametrize(("by", "is_flagged"), [("ada", True), ("bob", False), (None, False)])
+async def test_a_first_password_through_a_link_of_somebody_else_is_to_be_changed(
+    stores: Stores, hire: Hire, by: str | None, is_flagged: bool
+) -> None:
+    await hire("bob", "reviewer", password=None)
+    secret, _ = await use_link(stores, (await create_link(stores, "bob", actor=by)).secret, HERE)
+    secret, _ = await change_password_of(stores, await use_session(stores, secret), PASSWORD, cost=CHEAP)
+    caller = await use_session(stores, secret)
+    assert (caller.user.must_change_password, caller.user.password_set_by) == (is_flagged, "ada" if is_flagged else "")
+
+    await change_password_of(stores, caller, NEW, old=PASSWORD, cost=CHEAP)
+
+    bob = await get_user(stores, "bob")
+    assert (bob.must_change_password, bob.password_set_by) == (False, "ada" if is_flagged else "")
+
+
+async def test_a_link_of_somebody_else_sets_no_password_after_five_minutes(
+    stores: Stores, hire: Hire, clock: TestClock
+) -> None:
+    await hire("bob", "reviewer", password=None)
+    secret, _ = await use_link(stores, (await create_link(stores, "bob", actor="ada")).secret, HERE)
+    clock.advance(FRESH_MS / 1000 + 1)
+
+    with pytest.raises(ReauthenticationNeeded, match="login-link"):
+        await change_password_of(stores, await use_session(stores, secret), PASSWORD, cost=CHEAP)
+
+
+async def test_votes_tell_for_a_week_who_has_set_the_password(stores: Stores, hire: Hire, clock: TestClock) -> None:
+    await hire("bob", "reviewer")  # by ada
+    account = (await load_directory(stores)).get("bob")
+    assert account is not None
+    assert (account.must_change_password, account.recent_reset_by(clock.now())) == (True, "ada")
+    clock.advance(RESET_SHOWN_MS / 1000)
+    assert account.recent_reset_by(clock.now()) == ""
+
+
+async def test_an_account_from_before_is_read_and_votes(stores: Stores, hire: Hire) -> None:
+    await hire("bob", "reviewer")
+    [kept] = await stores.documents.list_documents("user")
+    new = ("must_change_password", "password_set_by", "password_set_at")
+    old = {name: value for name, value in json.loads(bytes(kept.body)).items() if name not in new}
+    write = DocumentWrite(kind="user", id="bob", body=Raw(json.dumps(old).encode()), seen=kept.version)
+    await stores.documents.write([write])
+
+    assert not (await get_user(stores, "bob")).must_change_password

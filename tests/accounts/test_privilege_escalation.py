@@ -13,9 +13,9 @@ from ade.accounts.authorization import check_grant, is_grant
 from ade.accounts.model import Caller, Permission, Role, Token, User
 from ade.approvals import api as approvals_api
 from ade.approvals.api import NewDelegation
-from ade.errors import NotPermitted
-from tests.approvals.people import PASSWORD, as_caller, by, person, through_token
-from tests.domain import RequestContext, local_caller
+from ade.errors import AdeError, NotPermitted
+from tests.approvals.people import PASSWORD, as_caller, by, fresh, person, through_token
+from tests.domain import ReauthenticationNeeded, RequestContext, local_caller
 from tests.server.operations import LOCAL, Operations
 
 Ask = Callable[[str], Awaitable[RequestContext]]
@@ -30,7 +30,7 @@ async def _people(ops: Operations) -> None:
     await person(ops, "vera", "viewer")
 
 
-async def _giving(ops: Operations, ask: Ask) -> None:
+async def _giving(ops: Operations, ask: Ask, refusal: type[AdeError], words: str) -> None:
     """All ways to become a reviewer, and then the others."""
     services = ops.services
     another = "another one, long"
@@ -54,12 +54,12 @@ async def _giving(ops: Operations, ask: Ask) -> None:
         ("create_login_link", lambda by: accounts_api.create_login_link(services, by, "bob")),
     ]
     for operation, way in ways:
-        with pytest.raises(NotPermitted, match=r"cannot give access to .* vote"):
+        with pytest.raises(refusal, match=words):
             await way(await ask(operation))
     await accounts_api.change_user(services, LOCAL, "bob", ChangeUser(is_active=False))
-    with pytest.raises(NotPermitted):
+    with pytest.raises(refusal):
         await accounts_api.change_user(services, await ask("change_user"), "bob", ChangeUser(is_active=True))
-    with pytest.raises(NotPermitted):  # it might be switched on later
+    with pytest.raises(refusal):  # it might be switched on later
         await accounts_api.set_user_password(
             services, await ask("set_user_password"), "bob", SetPassword(password=another)
         )
@@ -70,18 +70,14 @@ async def test_who_answers_for_a_program_is_said_by_who_votes(ops: Operations) -
     await _people(ops)
     await ops.account("bot", Role.AGENT, owner="bob")
     services, change, local = ops.services, ChangeUser(owner="olga"), await local_caller(ops.services.stores)
-    every = tuple(Permission)
-    without_vote = [each for each in every if each is not Permission.VOTE]
-    for request in (await through_token(ops, "root", "change_user", *without_vote), as_caller(local, "change_user")):
-        with pytest.raises(NotPermitted, match="bob could then approve what it does"):
+    for request, refusal in (
+        (await through_token(ops, "root", "change_user"), ReauthenticationNeeded),
+        (as_caller(local, "change_user"), NotPermitted),
+    ):
+        with pytest.raises(refusal):
             await accounts_api.change_user(services, request, "bot", change)
         await accounts_api.change_user(services, request, "bot", ChangeUser(owner="bob", display_name="Bot"))
-    narrow = await through_token(ops, "root", "change_user", Permission.ADMINISTER, Permission.VOTE)
-    with pytest.raises(NotPermitted, match="cannot give access to bot"):
-        await accounts_api.change_user(services, narrow, "bot", change)
-    changed = await accounts_api.change_user(
-        services, await through_token(ops, "root", "change_user", *every), "bot", change
-    )
+    changed = await accounts_api.change_user(services, await fresh(ops, "root", "change_user"), "bot", change)
     assert changed.record.owner == "olga"
 
 
@@ -98,17 +94,23 @@ async def test_a_token_that_is_not_for_votes_delegates_none(ops: Operations, sco
         )
 
 
-async def test_a_token_that_is_for_less_gives_less(ops: Operations) -> None:
+@pytest.mark.parametrize("scopes", [(), NARROW])
+async def test_a_token_gives_nothing_to_anybody(ops: Operations, scopes: tuple[Permission, ...]) -> None:
     await _people(ops)
-    await _giving(ops, lambda operation: through_token(ops, "root", operation, *NARROW))
-    narrow = await through_token(ops, "root", "create_token", *NARROW)
-    for form in (NewToken(account="olga"), NewToken(account="olga", scopes=frozenset({Permission.OPERATE}))):
-        with pytest.raises(NotPermitted, match="operate: root does not have that permission through this token"):
-            await accounts_api.create_token(ops.services, narrow, form)
-    made = await accounts_api.create_token(
-        ops.services, narrow, NewToken(account="olga", scopes=frozenset({Permission.READ}))
-    )
-    assert made.scopes == {Permission.READ}
+    words = "an access token is not enough"
+    await _giving(ops, lambda operation: through_token(ops, "root", operation, *scopes), ReauthenticationNeeded, words)
+    token = await through_token(ops, "root", "create_token", *scopes)
+    for form in (NewToken(account="olga"), NewToken(account="olga", scopes=frozenset({Permission.READ}))):
+        with pytest.raises(ReauthenticationNeeded):
+            await accounts_api.create_token(ops.services, token, form)
+
+
+async def test_a_session_gives_nothing_before_or_long_after_its_password(ops: Operations) -> None:
+    await _people(ops)
+    words, sessions = "within the last 10 minutes", (0, ops.clock.now() - 600_001, ops.clock.now() + 1)
+    for at in sessions:
+        await _giving(ops, lambda name, at=at: by(ops, "root", name, confirmed_at=at), ReauthenticationNeeded, words)  # type: ignore[misc]
+        await accounts_api.change_user(ops.services, LOCAL, "bob", ChangeUser(is_active=True))
 
 
 async def test_who_never_votes_makes_nobody_who_does(ops: Operations) -> None:
@@ -118,7 +120,7 @@ async def test_who_never_votes_makes_nobody_who_does(ops: Operations) -> None:
     async def ask(operation: str) -> RequestContext:
         return as_caller(local, operation)
 
-    await _giving(ops, ask)
+    await _giving(ops, ask, NotPermitted, r"cannot give access to .* vote")
     made = await accounts_api.create_user(
         ops.services, await ask("create_user"), NewUser(id="otto", roles=["operator"])
     )
@@ -126,26 +128,38 @@ async def test_who_never_votes_makes_nobody_who_does(ops: Operations) -> None:
     await accounts_api.create_login_link(ops.services, await ask("create_login_link"), "otto")
 
 
-async def test_to_take_something_away_one_needs_not_have_it(ops: Operations) -> None:
+async def test_in_a_hurry_a_token_is_enough_to_deactivate(ops: Operations) -> None:
     await _people(ops)
 
-    async def changed(**fields: Any) -> list[str]:
+    async def changed(**fields: Any) -> bool:
         request = await through_token(ops, "root", "change_user", *NARROW)
-        return (await accounts_api.change_user(ops.services, request, "bob", ChangeUser(**fields))).record.roles
+        return (await accounts_api.change_user(ops.services, request, "bob", ChangeUser(**fields))).record.is_active
+
+    assert await changed(display_name="Robert")
+    assert not await changed(is_active=False)
+    for back in ({"roles": ["viewer"]}, {"fewer_roles": ["reviewer"]}, {"is_active": True}):
+        with pytest.raises(ReauthenticationNeeded):
+            await changed(**back)
+
+
+async def test_to_take_something_away_one_needs_not_have_it(ops: Operations) -> None:
+    await _people(ops)
+    local = as_caller(await local_caller(ops.services.stores), "change_user")
+
+    async def changed(**fields: Any) -> list[str]:
+        return (await accounts_api.change_user(ops.services, local, "bob", ChangeUser(**fields))).record.roles
 
     assert await changed(display_name="Robert") == ["reviewer"]
-    await accounts_api.set_user_password(
-        ops.services, await through_token(ops, "root", "set_user_password", *NARROW), "bob", SetPassword(remove=True)
-    )
+    await accounts_api.set_user_password(ops.services, local, "bob", SetPassword(remove=True))
     assert await changed(roles=["viewer"]) == ["viewer"]
     assert await changed(is_active=False) == ["viewer"]
 
 
 async def test_an_admin_with_all_permissions_gives_them(ops: Operations) -> None:
     await _people(ops)
-    root = await by(ops, "root", "create_user")
+    root = await fresh(ops, "root", "create_user")
     await accounts_api.create_user(ops.services, root, NewUser(id="eve", roles=["admin"], password=PASSWORD))
-    await accounts_api.create_login_link(ops.services, await by(ops, "root", "create_login_link"), "bob")
+    await accounts_api.create_login_link(ops.services, await fresh(ops, "root", "create_login_link"), "bob")
     events = await ops.services.stores.events.newest(2)
     assert [(event.type, event.actor) for event in events] == [("user.added", "root"), ("login_link.created", "root")]
 

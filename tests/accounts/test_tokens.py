@@ -1,10 +1,13 @@
 """Access tokens: shown once, good for what they were made for, and refused once they are over."""
 
+import json
+
 import pytest
-from msgspec import structs
+from msgspec import Raw, structs
 
 from ade.accounts.model import (
     RATES,
+    Caller,
     InvalidToken,
     NotAuthenticated,
     Permission,
@@ -14,10 +17,10 @@ from ade.accounts.model import (
     UnknownToken,
 )
 from ade.accounts.tokens import create_token, list_tokens, revoke_token, use_token
-from ade.accounts.users import USERS, UserChanges, change_user, take
+from ade.accounts.users import USERS, UserChanges, change_user, get_user, take
 from ade.testing import TestClock
 from tests.accounts.conftest import Hire, everything, told
-from tests.domain import Stores
+from tests.domain import DocumentWrite, Stores
 from tests.stores.interleaved_writes import meanwhile
 
 DAY_MS = 86_400_000
@@ -207,3 +210,59 @@ async def test_each_account_and_each_kind_of_request_is_counted_apart(stores: St
     await take(stores, "ada", RateClass.READ)
     clock.advance(refused.value.retry_after)
     await take(stores, "ada", RateClass.VOTE)
+
+
+async def _successor(stores: Stores, secret: str, lasts_ms: int = 1_000_000) -> str:
+    made, _ = await create_token(stores, "bot", creator=await use_token(stores, secret), lasts_ms=lasts_ms)
+    return made
+
+
+async def test_whoever_is_revoked_meanwhile_makes_no_successor(stores: Stores) -> None:
+    secret, token = await create_token(stores, "bot")
+    caller = await use_token(stores, secret)
+
+    with pytest.raises(InvalidToken, match="revoked"):
+        await create_token(
+            meanwhile(stores, lambda: revoke_token(stores, token.id)), "bot", creator=caller, lasts_ms=1_000
+        )
+
+    assert [each.id for each in await list_tokens(stores)] == [token.id]
+
+
+async def test_a_successor_that_is_made_meanwhile_is_revoked_too(stores: Stores) -> None:
+    secret, token = await create_token(stores, "bot")
+    late: list[str] = []
+
+    async def make() -> None:
+        late.append(await _successor(stores, secret))
+
+    await revoke_token(meanwhile(stores, make), token.id)
+
+    with pytest.raises(NotAuthenticated):
+        await use_token(stores, late[0])
+
+
+async def test_no_token_is_made_by_an_admin_who_is_deactivated_meanwhile(stores: Stores, hire: Hire) -> None:
+    await hire("eve", "admin")
+    caller = Caller(user=await get_user(stores, "eve"))
+
+    async def deactivate() -> None:
+        await change_user(stores, "eve", UserChanges(is_active=False))
+
+    with pytest.raises(InvalidToken, match="eve is deactivated"):
+        await create_token(meanwhile(stores, deactivate), "bot", creator=caller)
+
+
+async def test_a_token_from_before_is_read_and_depends_on_its_account_alone(stores: Stores) -> None:
+    secret, _ = await create_token(stores, "bot")
+    [kept] = await stores.documents.list_documents("token")
+    old = {name: value for name, value in json.loads(bytes(kept.body)).items() if name not in ("created_by", "parent")}
+    body = Raw(json.dumps(old).encode())
+    await stores.documents.write(
+        [DocumentWrite(kind="token", id=kept.id, body=body, seen=kept.version, expires_at=old["expires_at"])]
+    )
+
+    caller = await use_token(stores, secret)
+
+    assert caller.creator is None
+    assert caller.permissions == {Permission.READ, Permission.ENQUEUE}

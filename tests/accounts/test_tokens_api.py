@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from ade.accounts import api as accounts_api
 from ade.accounts.api import ListTokens, NewOwnToken, NewToken
@@ -20,7 +21,7 @@ from ade.accounts.model import (
     User,
 )
 from ade.errors import NotPermitted
-from tests.approvals.people import as_caller, by, person, through_token
+from tests.approvals.people import as_caller, by, fresh, person, through_token
 from tests.domain import ReauthenticationNeeded, local_caller, to_wire, use_token
 from tests.server.operations import LOCAL, Operations
 
@@ -28,7 +29,7 @@ from tests.server.operations import LOCAL, Operations
 async def test_a_secret_is_answered_once(ops: Operations) -> None:
     await person(ops, "root", "admin")
     agent = await ops.account("helper", Role.AGENT)
-    root = await by(ops, "root", "create_token")
+    root = await fresh(ops, "root", "create_token")
     form = NewToken(account="Helper", seconds=3_600.0, label="for tests")
     made = await accounts_api.create_token(ops.services, root, form)
     assert (made.account, made.label, made.expires_at - made.created_at) == ("helper", "for tests", 3_600_000)
@@ -51,7 +52,7 @@ async def test_a_secret_is_answered_once(ops: Operations) -> None:
 async def test_scopes_are_within_what_the_account_may_do(ops: Operations) -> None:
     await person(ops, "root", "admin")
     await ops.account("helper", Role.AGENT)
-    root = await by(ops, "root", "create_token")
+    root = await fresh(ops, "root", "create_token")
     for beyond in (Permission.VOTE, Permission.OPERATE, Permission.ADMINISTER):
         form = NewToken(account="helper", scopes=frozenset({Permission.READ, beyond}))
         with pytest.raises(InvalidToken):
@@ -68,7 +69,7 @@ async def test_scopes_are_within_what_the_account_may_do(ops: Operations) -> Non
 async def test_nobody_gets_a_vote_of_somebody_else(ops: Operations) -> None:
     await person(ops, "root", "admin")
     await person(ops, "bob", "reviewer")
-    root = await by(ops, "root", "create_token")
+    root = await fresh(ops, "root", "create_token")
     assert (await accounts_api.create_token(ops.services, root, NewToken(account="bob"))).scopes == {Permission.READ}
     with pytest.raises(NotPermitted, match="permission vote"):
         await accounts_api.create_token(
@@ -78,15 +79,13 @@ async def test_nobody_gets_a_vote_of_somebody_else(ops: Operations) -> None:
     assert Permission.VOTE in (await accounts_api.create_token(ops.services, LOCAL, NewToken(account="bob"))).scopes
 
 
-async def test_a_token_makes_none_that_may_do_more(ops: Operations) -> None:
+async def test_no_token_makes_another(ops: Operations) -> None:
     await person(ops, "root", "admin")
-    scopes = (Permission.READ, Permission.ADMINISTER)
-    narrow = await through_token(ops, "root", "create_token", *scopes)
-    made = await accounts_api.create_token(ops.services, narrow, NewToken(account="root"))
-    assert made.scopes == set(scopes)
-    form = NewToken(account="root", scopes=frozenset({Permission.VOTE}))
-    with pytest.raises(NotPermitted):
-        await accounts_api.create_token(ops.services, narrow, form)
+    for scopes in ((), (Permission.READ, Permission.ADMINISTER)):
+        token = await through_token(ops, "root", "create_token", *scopes)
+        for form in (NewToken(account="root"), NewToken(account="root", scopes=frozenset({Permission.READ}))):
+            with pytest.raises(ReauthenticationNeeded, match="an access token is not enough"):
+                await accounts_api.create_token(ops.services, token, form)
 
 
 async def test_where_nobody_is_asked_who_he_is_there_is_no_vote_to_be_had(ops: Operations) -> None:
@@ -103,11 +102,11 @@ async def test_a_person_makes_his_own_with_a_fresh_password(ops: Operations) -> 
         await through_token(ops, "bob", "create_own_token")
     with pytest.raises(ReauthenticationNeeded):
         await accounts_api.create_own_token(ops.services, await by(ops, "bob", "create_own_token"), NewOwnToken())
-    fresh = await by(ops, "bob", "create_own_token", confirmed_at=ops.clock.now())
-    made = await accounts_api.create_own_token(ops.services, fresh, NewOwnToken(label="laptop"))
+    bob = await fresh(ops, "bob", "create_own_token")
+    made = await accounts_api.create_own_token(ops.services, bob, NewOwnToken(label="laptop"))
     assert (made.account, sorted(made.scopes)) == ("bob", [Permission.READ, Permission.VOTE])
     with pytest.raises(InvalidToken):
-        await accounts_api.create_own_token(ops.services, fresh, NewOwnToken(scopes=frozenset({Permission.OPERATE})))
+        await accounts_api.create_own_token(ops.services, bob, NewOwnToken(scopes=frozenset({Permission.OPERATE})))
 
     gone = await accounts_api.revoke_own_token(ops.services, await by(ops, "bob", "revoke_own_token"), made.id)
     assert gone.revoked_at is not None
@@ -161,3 +160,16 @@ def test_no_token_is_ever_made_for_more_than_its_maker_may_give(
     possible = made & user.permissions  # the use case refuses what the account itself has not
     assert possible <= (caller.permissions if is_self else user.permissions - FOR_PEOPLE)
     assert made == (wanted if wanted is not None else possible)
+
+
+@given(of_account=ROLES, of_creator=ROLES, scopes=SCOPES)
+def test_a_token_never_does_more_than_its_scopes_account_and_creator(
+    of_account: frozenset[str], of_creator: frozenset[str], scopes: frozenset[Permission]
+) -> None:
+    user, creator = User(id="bob", roles=of_account), User(id="eve", roles=of_creator)
+    token = Token(id="t", account="bob", scopes=scopes, created_at=0, expires_at=1, created_by="eve")
+
+    granted = Caller(user=user, token=token, creator=creator).permissions
+
+    assert granted == user.permissions & creator.permissions & scopes
+    assert not Caller(user=user, token=token, creator=structs.replace(creator, is_active=False)).permissions

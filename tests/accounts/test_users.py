@@ -48,8 +48,9 @@ async def test_changes_are_told_with_what_changed(stores: Stores, hire: Hire, cl
 
     assert (changed.display_name, changed.roles, changed.updated_at) == ("Bob B.", frozenset({"dba"}), clock.now())
     assert changed == await get_user(stores, "bob")
-    event = (await stores.events.read(0, 100))[-1]
+    event, notice = (await stores.events.read(0, 100))[-2:]
     assert (event.type, event.actor) == ("user.changed", "ada")
+    assert (notice.type, notice.actor, notice.payload["roles_before"]) == ("user.roles_changed", "ada", ["viewer"])
     assert event.payload == {
         "account": "bob",
         "fields": ["display_name", "roles"],

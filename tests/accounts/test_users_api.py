@@ -10,7 +10,7 @@ from ade.accounts import api_sessions
 from ade.accounts.api import ChangeUser, ListUsers, NewUser, SetPassword, SignIn
 from ade.accounts.model import AccountExists, InvalidAccount, LastAdmin, NotAuthenticated, UnknownAccount, WeakPassword
 from ade.errors import NotPermitted, StaleWrite
-from tests.approvals.people import PASSWORD, by, person
+from tests.approvals.people import PASSWORD, by, fresh, person
 from tests.domain import RequestContext, RequestRefused, create_token, to_wire, use_session, use_token
 from tests.server.operations import LOCAL, Operations
 
@@ -21,7 +21,7 @@ OUTSIDE = RequestContext(actor="http:192.0.2.1", address="192.0.2.1")
 
 async def test_an_account_is_made_and_shown_without_its_password(ops: Operations) -> None:
     await person(ops, "root", "admin")
-    root = await by(ops, "root", "create_user")
+    root = await fresh(ops, "root", "create_user")
     form = NewUser(id="Ada", display_name="Ada L.", roles=["reviewer", "dba"], password=PASSWORD)
     assert "horse" not in repr(form)
     made = await accounts_api.create_user(ops.services, root, form)
@@ -60,7 +60,7 @@ async def test_a_change_names_the_version_it_is_for(ops: Operations) -> None:
     seen = await accounts_api.get_user(ops.services, LOCAL, "bob")
 
     async def change(if_match: str | None, **fields: object) -> list[str]:
-        request = await by(ops, "root", "change_user", if_match=if_match, tag_required=True)
+        request = await fresh(ops, "root", "change_user", if_match=if_match, tag_required=True)
         form = ChangeUser(**fields)  # type: ignore[arg-type]
         return (await accounts_api.change_user(ops.services, request, "Bob", form)).record.roles
 
@@ -105,7 +105,7 @@ async def test_the_last_admin_stays(ops: Operations) -> None:
     await person(ops, "root", "admin")
     for change in (ChangeUser(is_active=False), ChangeUser(roles=["viewer"]), ChangeUser(fewer_roles=["admin"])):
         with pytest.raises(LastAdmin):
-            await accounts_api.change_user(ops.services, await by(ops, "root", "change_user"), "root", change)
+            await accounts_api.change_user(ops.services, await fresh(ops, "root", "change_user"), "root", change)
 
 
 async def test_whoever_is_switched_off_is_out_at_once(ops: Operations) -> None:

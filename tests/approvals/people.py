@@ -55,6 +55,11 @@ async def by(ops: Operations, name: str, operation: str, *, confirmed_at: int = 
     return as_caller(Caller(user=await get_user(ops.services.stores, name), session=session), operation, **more)
 
 
+async def fresh(ops: Operations, name: str, operation: str, **more: Any) -> RequestContext:
+    """The same, with the password given just now, as everything takes that gives access."""
+    return await by(ops, name, operation, confirmed_at=ops.clock.now(), **more)
+
+
 async def through_token(ops: Operations, name: str, operation: str, *scopes: Permission) -> RequestContext:
     """The same through an access token."""
     secret, _ = await create_token(ops.services.stores, name, scopes=frozenset(scopes) or None)

@@ -9,7 +9,8 @@ from ade.approvals import api as approvals_api
 from ade.approvals.api import ListDelegations, NewDelegation
 from ade.approvals.risk import RiskLevel
 from ade.errors import NotPermitted
-from tests.approvals.people import by, council, through_token
+from tests.approvals.people import by, council, fresh, through_token
+from tests.domain import ReauthenticationNeeded
 from tests.server.operations import LOCAL, Operations
 
 DAY_MS = 86_400_000
@@ -47,7 +48,9 @@ async def test_only_an_admin_decides_for_others(ops: Operations) -> None:
     form = NewDelegation(delegator="bob", delegate="cy", ends=3_600.0)
     with pytest.raises(NotPermitted, match="only bob or an admin"):
         await approvals_api.create_delegation(ops.services, await by(ops, "ada", "create_delegation"), form)
-    made = await approvals_api.create_delegation(ops.services, await by(ops, "root", "create_delegation"), form)
+    with pytest.raises(ReauthenticationNeeded):
+        await approvals_api.create_delegation(ops.services, await by(ops, "root", "create_delegation"), form)
+    made = await approvals_api.create_delegation(ops.services, await fresh(ops, "root", "create_delegation"), form)
 
     with pytest.raises(UnknownDelegation) as foreign:
         await approvals_api.revoke_delegation(ops.services, await by(ops, "ada", "revoke_delegation"), made.id)

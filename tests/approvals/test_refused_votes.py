@@ -45,13 +45,16 @@ from tests.domain import (
     InvalidAccount,
     NewTask,
     Permission,
+    ReauthenticationNeeded,
     RequestContext,
     Role,
     User,
     UserChanges,
     add_user,
     change_user,
+    confirm,
     create_token,
+    fingerprint,
     local_caller,
     use_session,
     use_token,
@@ -77,6 +80,10 @@ async def test_an_author_does_not_approve_by_session_token_or_link(ops: Operatio
     linked = await api_sessions.use_login_link(
         ops.services, RequestContext(actor="http:x"), UseLoginLink(secret=link.secret)
     )
+    unproven = as_caller(await use_session(ops.services.stores, linked.secret), "respond_to_approval")
+    with pytest.raises(ReauthenticationNeeded, match="made the login link"):
+        await answer(ops, unproven, task)
+    await confirm(ops.services.stores, fingerprint(linked.secret), PASSWORD)
     for request in (
         await by(ops, "ada", "respond_to_approval", confirmed_at=ops.clock.now()),
         await through_token(ops, "ada", "respond_to_approval"),

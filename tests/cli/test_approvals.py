@@ -70,7 +70,7 @@ def team(shop: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     (folder / "rules.toml").write_text(BOOK)
     assert shop("policies", "apply", "rules.toml").code == 0
     shop("users", "add", "ada", "--role", "admin", "--password-stdin", stdin=f"{PASSWORD}\n")
-    shop("users", "add", "rita", "--role", "reviewer", "--password-stdin", stdin=f"{PASSWORD}\n")
+    shop("users", "add", "rita", "--role", "reviewer", "--password-stdin", "--as", "rita", stdin=f"{PASSWORD}\n")
     shop("users", "add", "rob", "--role", "reviewer", "--no-password")
     work()
     return shop

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def staff(shop: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
     """An admin, two reviewers and a program."""
     monkeypatch.setenv("ADE_USER", "Ada")
     shop("users", "add", "ada", "--role", "admin", "--name", "Ada L.", "--no-password")
-    shop("users", "add", "bob", "--role", "reviewer", "--password-stdin", stdin=f"{PASSWORD}\n")
+    shop("users", "add", "bob", "--role", "reviewer", "--password-stdin", "--as", "bob", stdin=f"{PASSWORD}\n")
     shop("users", "add", "cyd", "--role", "reviewer", "--role", "dba", "--no-password")
     shop("users", "add", "bot", "--agent", "--owner", "ada", "--role", "agent")
     return shop
@@ -37,8 +38,8 @@ def signs_in(name: str, password: str) -> bool:
     return with_stores(tried)
 
 
-def events(ade: Call) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = ade("events", "tail", "--after", "0", "--json").json_lines
+def events(ade: Call) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ade("events", "tail", "--after", "0", "--json").json_lines
     return found
 
 
@@ -99,7 +100,39 @@ def test_an_account_changes_and_the_log_tells_by_whom(staff: Call) -> None:
 
     assert (answer.json["roles"], answer.json["display_name"]) == (["dba"], "Bob")
     assert staff("users", "change", "bob", "--role", "viewer", "--as", "CYD").out == "bob: active, viewer\n"
-    assert [event["actor"] for event in events(staff)] == ["ada", "ada", "ada", "ada", "ada", "cyd"]
+    told = [(event["type"], event["actor"]) for event in events(staff)][4:]
+    assert told == [(kind, actor) for actor in ("ada", "cyd") for kind in ("user.changed", "user.roles_changed")]
+
+
+def test_the_log_has_the_login_name_beside_the_account_that_was_named(
+    staff: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "Grace")
+    staff("users", "add", "dan", "--role", "viewer", "--no-password", "--as", "ada")
+    staff("users", "change", "dan", "--add-role", "operator")
+    staff("users", "password", "dan", "--password-stdin", stdin=f"{PASSWORD}\n")
+    staff("users", "login-link", "dan")
+    staff("tokens", "create", "dan")
+
+    told = {event["type"]: (event["actor"], event["payload"].get("login")) for event in events(staff)[4:]}
+    changes = ["user.added", "user.changed", "user.roles_changed", "user.password_set_by_other"]
+    assert told == dict.fromkeys([*changes, "login_link.created", "token.created"], ("ada", "Grace"))
+
+
+def test_a_password_that_somebody_else_set_is_to_be_changed(staff: Call) -> None:
+    staff("users", "password", "bob", "--password-stdin", stdin="chosen by ada for bob\n")
+    assert "to be changed" in staff("users").out
+    delegate = ("delegations", "create", "--to", "cyd", "--ends", "1d", "--as", "bob")
+    refused = staff(*delegate, "--json")
+    assert (refused.code, refused.error["code"]) == (7, "password_change_needed")
+    staff("users", "password", "bob", "--password-stdin", "--as", "bob", stdin=f"{PASSWORD}\n")
+    assert "to be changed" not in staff("users").out
+    assert staff(*delegate).code == 0
+
+
+def test_ones_own_password_is_for_a_server(staff: Call) -> None:
+    answer = staff("tokens", "create", "bot", "--own-password-stdin", stdin=f"{PASSWORD}\n")
+    assert (answer.code, "is for a server" in answer.err) == (2, True)
 
 
 def test_the_login_name_acts_where_nobody_else_is_named(shop: Call, monkeypatch: pytest.MonkeyPatch) -> None:

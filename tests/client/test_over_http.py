@@ -15,14 +15,24 @@ from ade.client.http_transport import HttpTransport
 from ade.client.store_transport import StoreTransport
 from ade.common.calls import Call
 from ade.composition.app_store import services_of_app
-from ade.errors import AdeError, NotPermitted
+from ade.errors import AdeError, InvalidUrl, NotPermitted
 from ade.server.pagination import Page, RawContent
 from ade.server.route_table import ROUTES, SECTIONS
 from ade.settings import load
 from ade.tasks.api.requests import TaskFilter
 from ade.tasks.options import BatchTask
-from tests.domain import AuthLevel, ClaimRequest, Event, OutputLine, RequestContext, Role, ServerProblem, shape_of
-from tests.server.conftest import ServerHarness, start_server
+from tests.domain import (
+    AuthLevel,
+    ClaimRequest,
+    Event,
+    OutputLine,
+    ReauthenticationNeeded,
+    RequestContext,
+    Role,
+    ServerProblem,
+    shape_of,
+)
+from tests.server.conftest import PASSWORD, ServerHarness, start_server
 from tests.servers.ports import ReservedPort
 from tests.stores.urls import store_url
 
@@ -237,3 +247,20 @@ async def test_who_may_not_is_told_so(server: ServerHarness) -> None:
         assert (await viewer.list_tasks()).items == []
         with pytest.raises(NotPermitted):
             await viewer.create_task(name="greet")
+
+
+async def test_a_client_signs_in_for_what_a_token_cannot_do(server: ServerHarness) -> None:
+    await server.person("ada", Role.ADMIN, password=PASSWORD)
+    async with ade.connect(server.url, token=await server.token(Role.ADMIN)) as client:
+        with pytest.raises(ReauthenticationNeeded):
+            await client.create_user(id="bob", roles=["viewer"])
+        signed = await client.sign_in(name="ada", password=PASSWORD)
+        assert (signed.account, (await client.get_me()).user.id) == ("ada", "ada")
+        assert (await client.create_user(id="bob", roles=["viewer"])).record.id == "bob"
+        await client.change_own_password(old=PASSWORD, new=f"{PASSWORD}, again")
+        assert (await client.create_own_token(label="laptop")).account == "ada"
+        await client.sign_out()
+        assert (await client.get_me()).user.id == "the-admin"
+    async with ade.connect("http://ade.example.org") as elsewhere:
+        with pytest.raises(InvalidUrl, match="the password would go to"):
+            await elsewhere.sign_in(name="ada", password=PASSWORD)

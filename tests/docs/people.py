@@ -28,9 +28,14 @@ async def of_people() -> dict[str, list[set[str]]]:
 async def _administer(stores: Stores) -> None:
     ada = User(id="ada", roles=frozenset({"admin"}))
     await users.add_user(stores, ada, password=_PASSWORD, cost=_CHEAP)
-    await users.add_user(stores, User(id="bob", roles=frozenset({"reviewer"})))
+    await users.add_user(stores, User(id="bob", roles=frozenset({"reviewer"})), actor="ada", login="root")
     await users.add_user(stores, User(id="bot", is_human=False, owner="ada", roles=frozenset({"agent"})))
-    await tokens.create_token(stores, "bot")
+    for login in ("", "root"):  # of whoever does it beside the store
+        await tokens.create_token(stores, "bot", login=login)
+        for actor in ("ada", "bob"):
+            await users.set_password(stores, "bob", _PASSWORD, actor=actor, login=login, cost=_CHEAP)
+            roles = users.UserChanges(roles=frozenset({"reviewer", f"{actor}{login}"}))
+            await users.change_user(stores, "bob", roles, actor=actor, login=login)
     secret, _ = await sessions.sign_in(stores, "ada", _PASSWORD)
     await sessions.confirm(stores, fingerprint(secret), _PASSWORD)
     await sessions.end(stores, fingerprint(secret))
@@ -42,8 +47,11 @@ async def _administer(stores: Stores) -> None:
 
 async def _refuse(stores: Stores) -> None:
     for manner in (sessions.SignInConditions(), sessions.SignInConditions(ip="10.0.0.7")):
-        made = await sessions.create_link(stores, "ada")
+        made = await sessions.create_link(stores, "ada", login="root")
         await sessions.use_link(stores, made.secret, manner)
+    made = await sessions.create_link(stores, "bob", actor="ada")
+    _, session = await sessions.use_link(stores, made.secret, manner)
+    await sessions.confirm(stores, session.id, _PASSWORD)
     with suppress(NotAuthenticated):
         await authenticate(stores, Credentials(token="ade_made-up", address="10.0.0.7"))
     await log_foreign_access(stores, "ada", "cancel_task", "t1")

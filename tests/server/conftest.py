@@ -84,6 +84,12 @@ class ServerHarness:
         response = await self.client.request(method, path, headers=given, body=sent, timeout=90)
         return Answer(response.status, {name.lower(): value for name, value in response.headers}, response.body)
 
+    async def signed_in(self, name: str) -> dict[str, str]:
+        """The headers of a new session of this person, who has just given the password."""
+        answer = await self.ask("POST", "/api/v1/sessions", {"name": name, "password": PASSWORD}, by=None)
+        assert answer.status == 200, answer
+        return {"cookie": answer.headers["set-cookie"].partition(";")[0], "origin": self.url}
+
     async def task(self, by: Role | str = Role.OPERATOR, **fields: object) -> dict[str, Any]:
         """A stored task."""
         answer = await self.ask("POST", "/api/v1/tasks", {"name": "greet", **fields}, by=by)

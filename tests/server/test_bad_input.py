@@ -108,7 +108,9 @@ async def test_null_says_as_little_as_nothing_and_no_field_is_unknown_however_de
 
 async def test_a_name_of_any_script_has_an_address(sqlite_server: ServerHarness) -> None:
     """The header Location is plain ASCII, and leads to what was made."""
-    made = await sqlite_server.ask("POST", f"{API}/users", {"id": "zoë@例え", "roles": ["viewer"]}, by=Role.ADMIN)
+    await sqlite_server.person("ada", Role.ADMIN, password=PASSWORD)
+    here = await sqlite_server.signed_in("ada")
+    made = await sqlite_server.ask("POST", f"{API}/users", {"id": "zoë@例え"}, by=None, headers=here)
     assert (made.status, made.headers["location"]) == (201, f"{API}/users/zo%C3%AB%40%E4%BE%8B%E3%81%88")
     found = await sqlite_server.ask("GET", made.headers["location"], by=Role.ADMIN)
     assert found.json()["id"] == "zoë@例え"

@@ -50,6 +50,21 @@ async def test_the_first_link_lets_the_first_admin_in_once(server: ServerHarness
     assert (again.status, again.code) == (401, "not_authenticated")
 
 
+async def test_the_first_admin_sets_a_password_and_then_makes_accounts_and_tokens(server: ServerHarness) -> None:
+    answer = await server.ask("POST", f"{SESSIONS}/login-link", {"secret": server.secret}, by=None)
+    here = {"cookie": cookie_of(answer), "origin": server.url}
+    rita = {"id": "rita", "roles": ["reviewer"]}
+    early = await server.ask("POST", "/api/v1/users", rita, by=None, headers=here)
+    assert (early.status, early.code) == (403, "reauthentication_needed")
+    assert "admin has no password, so set one first" in early.json()["detail"]
+    changed = await server.ask("PUT", f"{ME}/password", {"new": PASSWORD}, by=None, headers=here)
+    assert (changed.status, changed.json()["must_change_password"]) == (200, False)
+    here["cookie"] = cookie_of(changed)
+    assert (await server.ask("POST", "/api/v1/users", rita, by=None, headers=here)).status == 201
+    assert (await server.ask("POST", f"{ME}/tokens", {}, by=None, headers=here)).status == 201
+    assert (await server.ask("POST", "/api/v1/users/rita/login-link", by=None, headers=here)).status == 201
+
+
 async def test_the_page_of_the_link_keeps_its_secret_out_of_addresses(sqlite_server: ServerHarness) -> None:
     page = await sqlite_server.ask("GET", "/login", by=None)
     assert page.headers["content-type"].startswith("text/html")

@@ -3,8 +3,8 @@
 The secret of a token is returned once, when it is created, and is not stored. Admins create tokens for service
 accounts. The permissions of people (vote, administer, break-glass) are not available for tokens of another person, so
 that no one can approve in the name of others. Nor can a token have permissions that its creator lacks. People create
-their own tokens with `create_own_token`, in a session with a recent password check: a stolen token cannot create
-others.
+their own tokens with `create_own_token`. Whatever gives access to an account (a new account, a password, roles, a login
+link, a token) takes a login session with a recent password check, so a stolen token cannot become more than it is.
 """
 
 from typing import Annotated
@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, field, structs
 
 from ade.accounts import sessions, tokens, users
-from ade.accounts.authorization import check_grant, check_granted, check_owner, is_grant
+from ade.accounts.authorization import changes_access, check_grant, check_granted, check_owner, is_grant
 from ade.accounts.model import (
     FOR_PEOPLE,
     Caller,
@@ -27,9 +27,8 @@ from ade.accounts.model import (
     normal_roles,
 )
 from ade.accounts.views import CreatedLoginLink, CreatedToken, EndedSessions, UserView, view_user
-from ade.approvals.errors import ReauthenticationNeeded
 from ade.errors import NotPermitted
-from ade.server.context import RequestContext, Services, account_id, acting, check_own, cut
+from ade.server.context import RequestContext, Services, account_id, acting, check_own, cut, require_fresh_session
 from ade.server.operation import AuthLevel, ETagUse, RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page, VersionedRecord
 from ade.server.request_types import NEW_PASSWORD, Account, Form, PageSize, Password, RoleName, Secret, SecretForm
@@ -163,8 +162,9 @@ async def list_tokens(services: Services, request: RequestContext, query: ListTo
 
 @operation("POST /tokens", permission=Permission.ADMINISTER, takes_key=False)
 async def create_token(services: Services, request: RequestContext, body: NewToken) -> CreatedToken:
-    """Make an access token; its secret is shown this once. For admins. A token has at most the permissions of its
-    account."""
+    """Make an access token; its secret is shown this once. For admins, in a session with a password given recently. A
+    token has at most the permissions of its account and of its creator, and ends when its creator is deactivated."""
+    require_fresh_session(services, request)
     user = await users.get_user(services.stores, account_id(body.account))
     scopes = body.scopes
     if request.caller is not None:
@@ -205,23 +205,20 @@ async def get_token(services: Services, request: RequestContext, token_id: str) 
 
 @operation("DELETE /tokens/{token_id}", permission=Permission.ADMINISTER)
 async def revoke_token(services: Services, request: RequestContext, token_id: str) -> Token:
-    """Revoke an access token. It is refused from now on; revoking it again changes nothing."""
+    """Revoke an access token. It and the tokens that were created with it are refused from now on; revoking it again
+    changes nothing."""
     return await tokens.revoke_token(services.stores, token_id, actor=acting(request))
 
 
 @operation("POST /me/tokens", door=AuthLevel.SESSION, traffic=TrafficClass.LOGIN, takes_key=False)
 async def create_own_token(services: Services, request: RequestContext, body: NewOwnToken) -> CreatedToken:
-    """Make an access token of one's own; its secret is shown this once. Takes a session whose password was given within
-    the last five minutes."""
-    session = None if request.caller is None else request.caller.session
-    if request.caller is None or session is None:
+    """Make an access token of one's own; its secret is shown this once. Takes a session with a password given recently
+    (`http.fresh_session_s`)."""
+    if request.caller is None:
         raise NotAuthenticated(
             "this requires a login session", advice="`ade tokens create` creates a token without one"
         )
-    if not session.is_fresh(services.stores.clock.now()):
-        raise ReauthenticationNeeded(
-            "a new token requires a password check within the last five minutes; confirm your password again"
-        )
+    require_fresh_session(services, request)
     scopes = requested_scopes(request.caller, request.caller.user, body.scopes)
     return await _created(services, request, request.caller.user.id, scopes, body.seconds, body.label)
 
@@ -235,7 +232,14 @@ async def _created(
     label: str,
 ) -> CreatedToken:
     secret, token = await tokens.create_token(
-        services.stores, account, scopes=scopes, lasts_ms=round(seconds * 1000), label=label, actor=acting(request)
+        services.stores,
+        account,
+        scopes=scopes,
+        lasts_ms=round(seconds * 1000),
+        label=label,
+        actor=acting(request),
+        creator=request.caller,
+        login=request.login,
     )
     return CreatedToken(
         id=token.id,
@@ -279,9 +283,11 @@ def _is_meant(user: User, query: ListUsers) -> bool:
 
 @operation("POST /users", permission=Permission.ADMINISTER, takes_key=False, tag=ETagUse.ANSWERED)
 async def create_user(services: Services, request: RequestContext, body: NewUser) -> VersionedRecord[UserView]:
-    """Make an account. A name is permanent: it can be deactivated, and is never reassigned. It takes no
+    """Make an account, in a session with a password given recently. A name is permanent: it can be deactivated, and is
+    never reassigned. An account whose password was set by another votes after its owner has changed it. It takes no
     Idempotency-Key, because a stored request would hold a fast hash of the password; a second request is refused
     because the name is taken."""
+    require_fresh_session(services, request)
     user = User(
         id=body.id,
         display_name=body.display_name,
@@ -292,7 +298,9 @@ async def create_user(services: Services, request: RequestContext, body: NewUser
     )
     if request.caller is not None:
         check_grant(request.caller, user)
-    made = await users.add_user(services.stores, user, password=body.password, actor=acting(request))
+    made = await users.add_user(
+        services.stores, user, password=body.password, actor=acting(request), login=request.login
+    )
     return await get_user(services, request, made.id)
 
 
@@ -309,7 +317,8 @@ async def change_user(
     services: Services, request: RequestContext, account: str, body: ChangeUser
 ) -> VersionedRecord[UserView]:
     """Change name, roles, owner or whether it is active. It takes effect with the next request of the account. A
-    deactivated account loses all sessions and tokens."""
+    deactivated account loses all sessions, its tokens, and those it created for others. Except for a new display name
+    and a deactivation, it takes a session with a password given recently."""
     stored = await users.find(services.stores, account_id(account))
     seen = request.expected_version(stored.version)
     given_fields = {name: value for name, value in structs.asdict(body).items() if value is not None}
@@ -320,22 +329,30 @@ async def change_user(
     }
     changes = structs.replace(users.UserChanges(roles=UNSET), **given_fields, **sets)
     after = users.changed(stored.record, changes)
+    if changes_access(stored.record, after):
+        require_fresh_session(services, request)
     if request.caller is not None and is_grant(stored.record, after):
         check_owner(request.caller, stored.record, after)
         check_grant(request.caller, after)
-    await users.change_user(services.stores, stored.record.id, changes, actor=acting(request), seen=seen)
+    await users.change_user(
+        services.stores, stored.record.id, changes, actor=acting(request), login=request.login, seen=seen
+    )
     return await get_user(services, request, stored.record.id)
 
 
 @operation("PUT /users/{account}/password", permission=Permission.ADMINISTER)
 async def set_user_password(services: Services, request: RequestContext, account: str, body: SetPassword) -> UserView:
-    """Give a new password. All its login sessions end; its tokens stay."""
+    """Give a new password. Takes a session with a password given recently. All its login sessions end; its tokens stay.
+    The account cannot vote before its owner has changed a password that another set."""
+    require_fresh_session(services, request)
     if (body.password is None) == (not body.remove):
         raise InvalidAccount("give a new password, or set `remove` to remove the current one")
     user = (await users.find(services.stores, account_id(account))).record
     if request.caller is not None and body.password is not None:
         check_grant(request.caller, user)
-    changed = await users.set_password(services.stores, user.id, body.password, actor=acting(request))
+    changed = await users.set_password(
+        services.stores, user.id, body.password, actor=acting(request), login=request.login
+    )
     return view_user(changed)
 
 
@@ -349,9 +366,11 @@ async def end_user_sessions(services: Services, request: RequestContext, account
 
 @operation("POST /users/{account}/login-link", permission=Permission.ADMINISTER, takes_key=False)
 async def create_login_link(services: Services, request: RequestContext, account: str) -> CreatedLoginLink:
-    """Let a person sign in once. For a person without a password or who lost it: valid once, for ten minutes."""
+    """Let a person sign in once. For a person without a password or who lost it: valid once, for ten minutes. Takes a
+    session with a password given recently; who signs in by it must give, or set and change, a password to vote."""
+    require_fresh_session(services, request)
     user = (await users.find(services.stores, account_id(account))).record
     if request.caller is not None:
         check_grant(request.caller, user)
-    made = await sessions.create_link(services.stores, user.id, actor=acting(request))
+    made = await sessions.create_link(services.stores, user.id, actor=acting(request), login=request.login)
     return CreatedLoginLink(account=made.link.account, secret=made.secret, expires_at=made.link.expires_at)

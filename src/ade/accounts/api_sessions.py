@@ -120,6 +120,7 @@ async def _signed_in(services: Services, secret: str, session: LoginSession) -> 
         permissions=sorted(user.permissions),
         has_password=user.password is not None,
         session=view_session(session, session),
+        must_change_password=user.must_change_password,
         secret=secret,
     )
 

@@ -6,6 +6,7 @@ A caller cannot gain, through another account, a permission that it lacks itself
 from msgspec import structs
 
 from ade.accounts.model import Caller, Directory, InvalidAccount, Permission, User, normal_id
+from ade.approvals.errors import PasswordChangeNeeded, ReauthenticationNeeded
 from ade.errors import NotPermitted
 from ade.events.model import Event
 
@@ -40,6 +41,43 @@ def check_owner(caller: Caller, before: User, after: User) -> None:
             f"{caller.user.id} cannot give {after.id} another owner: {before.owner} could then approve what it does,"
             f" and {caller.user.id} does not have permission to vote{through}"
         )
+
+
+def check_fresh_session(caller: Caller, *, now: int, within_ms: int) -> None:
+    """Raise ReauthenticationNeeded unless the caller has recently given their password in a login session.
+
+    Required to act on the access of others and to create tokens: a stolen token or session must not become a new
+    password, role, or token. Raises PasswordChangeNeeded if another account knows the password. Without authentication
+    (`http.auth = "off"`) there is nothing to steal, and the caller cannot give access to accounts that vote.
+    """
+    if caller.token is not None and not caller.token.id:
+        return
+    user, session = caller.user, caller.session
+    at = 0 if session is None or user.password is None else session.reauthenticated_at
+    if not at or not now - within_ms <= at <= now:
+        instead = "" if session is not None else ", and an access token is not enough"
+        first = "" if user.password is not None else f"; {user.id} has no password, so set one first"
+        raise ReauthenticationNeeded(
+            f"this requires a sign-in with a password within the last {within_ms / 60_000:g} minutes{instead}{first}",
+            advice="`ade` asks for your password, or takes it with --own-password-stdin; a browser signs in again",
+        )
+    if user.must_change_password:
+        raise password_change_needed(user.id, user.password_set_by)
+
+
+def password_change_needed(account: str, set_by: str) -> PasswordChangeNeeded:
+    """Return the error for an account whose password another account has set."""
+    return PasswordChangeNeeded(
+        f"{set_by} has set the password of {account}, or made the link to set it, and so could act as {account};"
+        " change the password first",
+        advice=PasswordChangeNeeded.usual_advice,
+    )
+
+
+def changes_access(before: User, after: User) -> bool:
+    """Whether a change affects what an account may do, or who answers for it. Deactivation is left out: it must be
+    possible in a hurry, and gives nobody anything."""
+    return is_grant(before, after) or after.roles != before.roles
 
 
 def is_grant(before: User, after: User) -> bool:

@@ -9,13 +9,14 @@ from ade.accounts.model import Permission, Token, link_address, normal_id
 from ade.accounts.views import CurrentAccount, UserView
 from ade.cli.command import command, group
 from ade.cli.identity import as_option, me
-from ade.cli.interaction import read_password
+from ade.cli.interaction import account_to_sign_in, ask_password, own_password_option, read_password, signed_in_api
 from ade.cli.output import Cell, Row, all_of
 from ade.cli.parameters import DURATION, distance, local_with_distance, now_ms
 from ade.server.addresses import base_url
 
 if TYPE_CHECKING:
     from ade.cli.session import Session
+    from ade.client.client import Client
 
 
 USER_COLUMNS = ("account", "state", "roles", "kind", "password", "name")
@@ -47,7 +48,7 @@ def _user_row(user: UserView) -> Row:
         Cell("active", "green") if user.is_active else Cell("deactivated", "dim"),
         ", ".join(sorted(user.roles)),
         "person" if user.is_human else f"program of {user.owner}",
-        "yes" if user.has_password else "",
+        "to be changed" if user.must_change_password else "yes" if user.has_password else "",
         user.display_name,
     )
 
@@ -61,6 +62,7 @@ def _user_row(user: UserView) -> Row:
 @click.option("--owner", default="", metavar="NAME", help="The person responsible for a service account.")
 @_PASSWORD_STDIN
 @click.option("--no-password", is_flag=True, help="Disable sign-in with a password.")
+@own_password_option
 @as_option
 async def add(
     session: "Session",
@@ -70,18 +72,21 @@ async def add(
     is_program: bool,
     password_stdin: bool,
     no_password: bool,
+    own_password_stdin: bool,
     **fields: Any,
 ) -> None:
     """Create an account. Its name is permanent: it can be deactivated, but never reassigned.
+
+    A password that another account sets must be changed by its owner before the account can vote.
 
     Roles: viewer, operator, reviewer, admin, agent, worker; any other name is a label that review rules can require.
     """
     if no_password and password_stdin:
         raise click.UsageError("--no-password and --password-stdin are mutually exclusive.")
     account, password = normal_id(name), None
-    if password_stdin or not (no_password or is_program):
-        password = read_password(session, account, from_stdin=password_stdin)
-    async with session.api(must_exist=False) as api:
+    async with signed_in_api(session, own_password_stdin=own_password_stdin, must_exist=False) as api:
+        if password_stdin or not (no_password or is_program):
+            password = read_password(session, account, from_stdin=password_stdin)
         made = await api.create_user(id=account, roles=roles, is_human=not is_program, password=password, **fields)
         _print_user(session, made.record)
 
@@ -94,6 +99,7 @@ async def add(
 @click.option("--name", "display_name", help="The display name.")
 @click.option("--person", help="Another account of the same person; empty for none.")
 @click.option("--owner", metavar="NAME", help="The person responsible for a service account.")
+@own_password_option
 @as_option
 async def change(
     session: "Session",
@@ -102,11 +108,12 @@ async def change(
     roles: tuple[str, ...],
     more: tuple[str, ...],
     less: tuple[str, ...],
+    own_password_stdin: bool,
     **fields: Any,
 ) -> None:
     """Change the given fields only. Changes apply to the next request of the account."""
     changes = {"roles": list(roles) or None, "more_roles": more, "fewer_roles": less, **fields}
-    async with session.api() as api:
+    async with signed_in_api(session, own_password_stdin=own_password_stdin) as api:
         _print_user(session, (await api.change_user(normal_id(name), if_match=None, **changes)).record)
 
 
@@ -114,13 +121,37 @@ async def change(
 @_NAME
 @_PASSWORD_STDIN
 @click.option("--no-password", is_flag=True, help="Remove the password.")
+@own_password_option
 @as_option
-async def password(session: "Session", name: str, password_stdin: bool, no_password: bool) -> None:
-    """Set the password of an account. All its login sessions end; its tokens stay."""
-    async with session.api() as api:
+async def password(
+    session: "Session", name: str, password_stdin: bool, no_password: bool, own_password_stdin: bool
+) -> None:
+    """Set the password of an account. All its login sessions end; its tokens stay.
+
+    If it is not yours, its owner must change it before the account can vote. At a server, your own takes the old one.
+    """
+    if session.server is not None and not no_password:
+        async with session.api() as api:
+            if await account_to_sign_in(session, api) == normal_id(name):
+                await _change_own_password(session, api, normal_id(name), password_stdin, own_password_stdin)
+                return
+    async with signed_in_api(session, own_password_stdin=own_password_stdin) as api:
         account = (await api.get_user(normal_id(name))).record.id
         text = None if no_password else read_password(session, account, from_stdin=password_stdin)
         _print_user(session, await api.set_user_password(account, password=text, remove=no_password))
+
+
+async def _change_own_password(
+    session: "Session", api: "Client", account: str, password_stdin: bool, own_password_stdin: bool
+) -> None:
+    old = ask_password(session, account, from_stdin=own_password_stdin, option="--own-password-stdin")
+    new = read_password(session, account, from_stdin=password_stdin)
+    await api.sign_in(name=account, password=old)
+    try:
+        await api.change_own_password(old=old, new=new)
+        _print_user(session, (await api.get_me()).user)
+    finally:
+        await api.sign_out()
 
 
 @users.command("sign-out")
@@ -138,10 +169,11 @@ async def sign_out(session: "Session", name: str) -> None:
 
 @users.command("login-link")
 @_NAME
+@own_password_option
 @as_option
-async def login_link(session: "Session", name: str) -> None:
+async def login_link(session: "Session", name: str, own_password_stdin: bool) -> None:
     """Create a link to sign in once, within ten minutes. Keep it secret: anyone who has it can sign in."""
-    async with session.api() as api:
+    async with signed_in_api(session, own_password_stdin=own_password_stdin) as api:
         made = await api.create_login_link(normal_id(name))
     address = link_address(_base(session), made.secret)
     if session.out.as_json:
@@ -166,21 +198,20 @@ def _base(session: "Session") -> str:
 @_NAME
 @as_option
 async def deactivate(session: "Session", name: str) -> None:
-    """Deactivate an account: its sessions end, its tokens are revoked, and its votes no longer count."""
-    await _activate(session, name, is_active=False)
+    """Deactivate an account: its sessions end, its tokens and those it created are revoked, and its votes no longer
+    count."""
+    async with session.api() as api:
+        _print_user(session, (await api.change_user(normal_id(name), is_active=False, if_match=None)).record)
 
 
 @users.command("activate")
 @_NAME
+@own_password_option
 @as_option
-async def activate(session: "Session", name: str) -> None:
+async def activate(session: "Session", name: str, own_password_stdin: bool) -> None:
     """Reactivate an account with its roles and password; revoked tokens stay revoked."""
-    await _activate(session, name, is_active=True)
-
-
-async def _activate(session: "Session", name: str, *, is_active: bool) -> None:
-    async with session.api() as api:
-        _print_user(session, (await api.change_user(normal_id(name), is_active=is_active, if_match=None)).record)
+    async with signed_in_api(session, own_password_stdin=own_password_stdin) as api:
+        _print_user(session, (await api.change_user(normal_id(name), is_active=True, if_match=None)).record)
 
 
 def _print_user(session: "Session", user: UserView) -> None:
@@ -240,10 +271,13 @@ def _token_row(token: Token, now: int) -> Row:
 )
 @click.option("--expires", type=DURATION, default="90d", show_default=True, help="How long it is valid, at most 366d.")
 @click.option("--label", default="", help="What it is for.")
+@own_password_option
 @as_option
-async def create(session: "Session", account: str, scopes: tuple[str, ...], expires: float, label: str) -> None:
+async def create(
+    session: "Session", account: str, scopes: tuple[str, ...], expires: float, label: str, own_password_stdin: bool
+) -> None:
     """Create a token and print its secret, which is not stored and not shown again."""
-    async with session.api() as api:
+    async with signed_in_api(session, own_password_stdin=own_password_stdin) as api:
         token = await api.create_token(
             account=normal_id(account),
             scopes=frozenset(Permission(scope) for scope in scopes) or None,
@@ -261,7 +295,7 @@ async def create(session: "Session", account: str, scopes: tuple[str, ...], expi
 @click.argument("token_id", metavar="ID")
 @as_option
 async def revoke(session: "Session", token_id: str) -> None:
-    """Revoke a token. It is rejected from now on."""
+    """Revoke a token and all tokens created with it. They are rejected from now on."""
     async with session.api() as api:
         token = await api.revoke_token(token_id)
     if session.out.as_json:

@@ -153,7 +153,6 @@ def _granted(roles: frozenset[str], is_human: bool) -> frozenset[Permission]:
 
 # A snapshot of the accounts, as reviews need them.
 
-
 APPROVER_ROLES = frozenset({"reviewer", "admin"})
 
 
@@ -166,6 +165,13 @@ class Account(Struct, frozen=True, kw_only=True):
     is_active: bool = True
     is_human: bool = True  # agents and other programs never vote
     owner: str = ""  # of a service account: the account of the responsible human
+    must_change_password: bool = False  # another account set the password, so that account could vote with it
+    password_set_by: str = ""
+    password_set_at: int = 0
+
+    def recent_reset_by(self, now: int) -> str:
+        """Return who set the password within the last week, if that was another account; otherwise ""."""
+        return self.password_set_by if now - self.password_set_at < RESET_SHOWN_MS else ""
 
     @property
     def is_approver(self) -> bool:
@@ -198,10 +204,10 @@ class Directory:
 
 # Login sessions, opened by password or by login link.
 
-
 SESSION_OPENED, SESSION_ENDED, SESSION_CONFIRMED = "session.opened", "session.ended", "session.reauthenticated"
 MAX_SESSION_MS, IDLE_MS = 24 * 3_600_000, 60 * 60_000
 FRESH_MS = 5 * 60_000  # how long a password check counts as recent
+RESET_SHOWN_MS = 7 * 86_400_000  # how long votes show that another account has set the voter's password
 SESSION_TOUCH_MS = 60_000  # `last_active_at` lags by at most this much, so a session can end that much early
 _SHOWN = 12
 
@@ -218,6 +224,7 @@ class LoginSession(Struct, frozen=True, kw_only=True):
     lasts_ms: int = MAX_SESSION_MS
     ip: str = ""
     user_agent: str = ""
+    link_by: str = ""  # the other account that made the login link which opened it
 
     @property
     def ends_at(self) -> int:
@@ -236,13 +243,17 @@ class LoginSession(Struct, frozen=True, kw_only=True):
         """Whether the password was given recently."""
         return now - FRESH_MS <= self.reauthenticated_at <= now
 
+    @property
+    def proves_nothing(self) -> bool:
+        """Whether someone else's link opened it and no password was given: the holder might be who made the link."""
+        return bool(self.link_by) and not self.reauthenticated_at
+
     def is_behind(self, now: int) -> bool:
         """Whether `last_active_at` needs an update."""
         return now - self.last_active_at >= min(SESSION_TOUCH_MS, self.idle_ms // 2)
 
 
 # One-time login links: for the first admin, and for people who have no password or have lost it.
-
 
 LOGIN_LINK_CREATED, LOGIN_LINK_USED = "login_link.created", "login_link.used"
 LASTS_MS = 10 * 60_000
@@ -254,6 +265,7 @@ class LoginLink(Struct, frozen=True, kw_only=True):
     account: str
     created_at: int
     expires_at: int
+    created_by: str = ""  # empty: the server itself, for the first admin
 
     def is_good(self, now: int) -> bool:
         return now < self.expires_at
@@ -297,6 +309,9 @@ SYSTEM = "system"  # source of auxiliary tasks such as previews, and actor of au
 
 
 USER_ADDED, USER_CHANGED = "user.added", "user.changed"
+# In addition to `user.changed`, for the person behind the account in the payload.
+ROLES_CHANGED = "user.roles_changed"
+PASSWORD_SET, PASSWORD_CHANGED = "user.password_set_by_other", "user.password_changed"
 LOCAL = "local"  # the account of all callers without authentication; see `ade.server.addresses`
 _LONGEST_ID, _LONGEST_NAME, _MOST_ROLES = 100, 200, 50
 _FORBIDDEN = frozenset("{}:/,\"'`")
@@ -314,6 +329,9 @@ class User(Struct, frozen=True, kw_only=True):
     is_human: bool = True
     owner: str = ""  # of a service account: the account of the responsible human
     password: str | None = None  # its hash
+    must_change_password: bool = False  # another account set it, or made the login link through which it was set
+    password_set_by: str = ""  # that account, also after the owner has changed the password
+    password_set_at: int = 0
     created_at: int = 0
     updated_at: int = 0
 
@@ -386,6 +404,9 @@ def account_of(user: User) -> Account:
         is_active=user.is_active,
         is_human=user.is_human,
         owner=user.owner,
+        must_change_password=user.must_change_password,
+        password_set_by=user.password_set_by,
+        password_set_at=user.password_set_at,
     )
 
 
@@ -394,8 +415,7 @@ def directory_of(users: Iterable[User]) -> Directory:
     return Directory(account_of(user) for user in users)
 
 
-# Access tokens. A token has at most the permissions of its account.
-
+# Access tokens. A token has at most the permissions of its account and of its creator, and ends before its creator.
 
 TOKEN_CREATED, TOKEN_REVOKED = "token.created", "token.revoked"
 USUAL_MS, MAX_TOKEN_MS = 90 * 86_400_000, 366 * 86_400_000
@@ -415,6 +435,8 @@ class Token(Struct, frozen=True, kw_only=True):
     label: str = ""  # what it is for
     last_used_at: int | None = None
     revoked_at: int | None = None
+    created_by: str = ""  # the account; empty: whoever could write the store
+    parent: str = ""  # the ID of the token that created it
 
     def is_good(self, now: int) -> bool:
         return self.revoked_at is None and now < self.expires_at
@@ -428,8 +450,8 @@ class Token(Struct, frozen=True, kw_only=True):
         return self.expires_at if self.revoked_at is None else self.revoked_at + REVOKED_RETENTION_MS
 
 
-def check_token(token: Token, user: User) -> None:
-    """Raise InvalidToken for a token without use, or with more permissions than its account."""
+def check_token(token: Token, user: User, creator: "Caller | None" = None) -> None:
+    """Raise InvalidToken for a token without use, or one that outranks its account or creator, or outlives it."""
     if not token.scopes:
         raise InvalidToken(f"{user.id} has no permission that a token could have; give it a role first")
     beyond = token.scopes - user.permissions
@@ -437,8 +459,12 @@ def check_token(token: Token, user: User) -> None:
         raise InvalidToken(
             f"{user.id} does not have the permission {', '.join(sorted(beyond))}, so its tokens cannot have it"
         )
+    if creator is not None and (more := token.scopes - creator.permissions):
+        raise InvalidToken(f"{creator.user.id} does not have the permission {', '.join(sorted(more))} to give it away")
     if not token.created_at < token.expires_at <= token.created_at + MAX_TOKEN_MS:
         raise InvalidToken("a token must expire in the future, at most 366 days from now")
+    if creator is not None and creator.token is not None and token.expires_at > creator.token.expires_at:
+        raise InvalidToken("a token cannot outlive the token that creates it; choose an earlier end")
     if len(token.label) > _LONGEST_LABEL or not token.label.isprintable():
         raise InvalidToken(f"a label has at most {_LONGEST_LABEL} printable characters")
 
@@ -452,11 +478,15 @@ class Caller(Struct, frozen=True, kw_only=True):
     user: User
     session: LoginSession | None = None
     token: Token | None = None
+    creator: User | None = None  # of the token, if that is another account
 
     @property
     def permissions(self) -> frozenset[Permission]:
-        """The current permissions of the account; through a token, only those in its scopes."""
-        return self.user.permissions if self.token is None else self.user.permissions & self.token.scopes
+        """The current permissions of the account; through a token, only those in its scopes, and of its creator."""
+        granted = self.user.permissions
+        if self.token is not None:
+            granted &= self.token.scopes
+        return granted if self.creator is None else granted & self.creator.permissions
 
     def require(self, permission: Permission) -> None:
         """Raise NotPermitted unless the caller has this permission."""

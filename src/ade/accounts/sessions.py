@@ -10,6 +10,7 @@ from typing import NamedTuple
 from msgspec import Struct, structs
 
 from ade.accounts.model import (
+    FRESH_MS,
     IDLE_MS,
     LASTS_MS,
     LOCAL,
@@ -29,6 +30,7 @@ from ade.accounts.model import (
     RateClass,
     Role,
     User,
+    WeakPassword,
     normal_id,
 )
 from ade.accounts.users import (
@@ -47,6 +49,7 @@ from ade.accounts.users import (
     of_sessions,
     set_password,
     take,
+    with_login,
 )
 from ade.approvals.errors import ReauthenticationNeeded
 from ade.errors import StaleWrite
@@ -139,7 +142,7 @@ async def open_session(stores: Stores, user: User, manner: SignInConditions) -> 
 
 
 def new_session(
-    account: str, manner: SignInConditions, *, now: int, reauthenticated_at: int
+    account: str, manner: SignInConditions, *, now: int, reauthenticated_at: int, link_by: str = ""
 ) -> tuple[str, LoginSession]:
     """Return a secret, which only the browser stores, and the session that is found by it."""
     secret = new_secret()
@@ -153,6 +156,7 @@ def new_session(
         lasts_ms=manner.lasts_ms,
         ip=manner.ip[:_LONGEST_IP],
         user_agent=manner.user_agent[:_LONGEST_AGENT],
+        link_by=link_by,
     )
     return secret, session
 
@@ -238,14 +242,17 @@ def _event(kind: str, session: LoginSession, now: int) -> Event:
     payload: dict[str, object] = {"account": session.account, "session": session.short_id}
     if session.ip:
         payload["ip"] = session.ip
+    if session.link_by:
+        payload["link_by"] = session.link_by
     return Event(type=kind, at=now, actor=session.account, payload=payload)
 
 
 # One-time login links: created on the console or by an admin, valid once and for 10 minutes.
 #
-# A link opens a session like any other. Whether it counts as a recent password check depends on the account. Without a
-# password there is no other way, so it counts, and the user can set a password. With a password, the user must give it
-# first: otherwise an account that can create links could approve in the name of others.
+# A link of one's own, or of the server for the first admin, counts as a password check if the account has no password:
+# there is no other way. A link that another account made proves nothing, because whoever made it can use it. Its
+# session cannot vote before the password is given; without a password it can set one, which must be changed before it
+# votes.
 
 
 FIRST_ADMIN = "admin"
@@ -259,7 +266,7 @@ class CreatedLink(NamedTuple):
 
 
 async def create_link(
-    stores: Stores, account: str, *, actor: str | None = None, lasts_ms: int = LASTS_MS
+    stores: Stores, account: str, *, actor: str | None = None, login: str = "", lasts_ms: int = LASTS_MS
 ) -> CreatedLink:
     """Create a login link for an active person. Earlier links of the account stay valid until they expire.
 
@@ -275,9 +282,9 @@ async def create_link(
             raise InvalidAccount(f"{user.id} is a service account: it has tokens, and no one can sign in as it")
         if not user.is_active:
             raise InvalidAccount(f"{user.id} is deactivated, so a link would not work; activate it first")
-        link = LoginLink(account=user.id, created_at=now, expires_at=now + lasts_ms)
+        link = LoginLink(account=user.id, created_at=now, expires_at=now + lasts_ms, created_by=actor or "")
         payload: dict[str, object] = {"account": user.id, "expires_at": link.expires_at}
-        event = Event(type=LOGIN_LINK_CREATED, at=now, actor=actor, payload=payload)
+        event = Event(type=LOGIN_LINK_CREATED, at=now, actor=actor, payload=with_login(payload, login))
         writes = [USERS.put(user.id, user, seen=stored.version), LINKS.put(fingerprint(secret), link, seen=0)]
         await stores.documents.write(writes, [event])
         return link
@@ -299,8 +306,9 @@ async def use_link(stores: Stores, secret: str, manner: SignInConditions) -> tup
             user = await USERS.get(stores, link.record.account)
         if link is None or user is None or not user.record.is_active:
             raise NotAuthenticated("the link is unknown, already used, or expired; request another one")
-        fresh_at = now if user.record.password is None else 0
-        own, session = new_session(user.record.id, manner, now=now, reauthenticated_at=fresh_at)
+        link_by = "" if link.record.created_by == user.record.id else link.record.created_by
+        fresh_at = now if user.record.password is None and not link_by else 0
+        own, session = new_session(user.record.id, manner, now=now, reauthenticated_at=fresh_at, link_by=link_by)
         opening = opened(session, user)
         removal = structs.replace(LINKS.remove(place), seen=link.version)
         await stores.documents.write(
@@ -356,20 +364,26 @@ async def change_password_of(
     """Change the password of the caller. All sessions of the account end; return the secret and session that replace
     this one.
 
-    An account without a password needs a session that is at most 5 minutes old, as from a login link. Raises
-    NotAuthenticated, TooManyRequests, ReauthenticationNeeded, and WeakPassword.
+    An account without a password needs a session that is at most 5 minutes old, as from a login link. If another
+    account made that link, the password must be changed once more before the account votes. Raises NotAuthenticated,
+    TooManyRequests, ReauthenticationNeeded, and WeakPassword.
     """
     user, session = caller.user, caller.session
     if session is None:
         raise NotAuthenticated("this requires a login session; a token is not enough")
+    link_by, now = "", stores.clock.now()
     if user.password is not None:
         await check_password(stores, user.id, old or "", rates, asking=RateClass.CONFIRM)
-    elif not session.is_fresh(stores.clock.now()):
+        if new == old:
+            raise WeakPassword("the new password is the old one; choose another")
+    elif session.is_fresh(now) or (session.link_by and now - session.created_at <= FRESH_MS):
+        link_by = session.link_by
+    else:
         raise ReauthenticationNeeded(
             "setting the first password requires a sign-in within the last five minutes: use a new login link",
             advice="`ade users login-link NAME` creates one",
         )
-    changed = await set_password(stores, user.id, new, actor=user.id, cost=cost)
+    changed = await set_password(stores, user.id, new, actor=user.id, link_by=link_by, cost=cost)
     manner = SignInConditions(
         ip=session.ip, user_agent=session.user_agent, idle_ms=session.idle_ms, lasts_ms=session.lasts_ms
     )

@@ -8,13 +8,16 @@ import hashlib
 import hmac
 import os
 from base64 import b64decode, b64encode, urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from ade.accounts.model import (
+    PASSWORD_CHANGED,
+    PASSWORD_SET,
     RATES,
+    ROLES_CHANGED,
     SESSION_ENDED,
     TOKEN_REVOKED,
     USER_ADDED,
@@ -137,7 +140,8 @@ class AccessRevocation(NamedTuple):
 async def of_account(
     stores: Stores, account: str, reason: str, *, actor: str | None = None, tokens: bool = False
 ) -> AccessRevocation:
-    """Return the revocation of all sessions and login links of an account, and of its tokens if requested."""
+    """Return the revocation of all sessions and login links of an account, and if requested of its tokens and of those
+    that it created."""
     now = stores.clock.now()
     sessions = [stored.record for stored in (await SESSIONS.all(stores)).values() if stored.record.account == account]
     links = [
@@ -147,15 +151,11 @@ async def of_account(
     ending = ended._replace(writes=[*ended.writes, *links])
     if not tokens:
         return ending
-    good = [
-        of_token(found, stored, reason, now=now, actor=actor)
-        for found, stored in (await TOKENS.all(stores)).items()
-        if stored.record.account == account and stored.record.is_good(now)
-    ]
+    known = await TOKENS.all(stores)
+    own = {each.record.id for each in known.values() if account in (each.record.account, each.record.created_by)}
+    ended_tokens = of_tokens(known, own, reason, now=now, actor=actor)
     return AccessRevocation(
-        [*ending.writes, *(write for each in good for write in each.writes)],
-        [*ending.events, *(event for each in good for event in each.events)],
-        ending.sessions,
+        [*ending.writes, *ended_tokens.writes], [*ending.events, *ended_tokens.events], ending.sessions
     )
 
 
@@ -174,12 +174,29 @@ def of_sessions(
     return AccessRevocation([SESSIONS.remove(session.id) for session in sessions], [event], len(sessions))
 
 
-def of_token(found: str, stored: StoredRecord[Token], reason: str, *, now: int, actor: str | None) -> AccessRevocation:
-    """Return the revocation of one token."""
-    token = structs.replace(stored.record, revoked_at=now)
-    payload: dict[str, object] = {"account": token.account, "token": token.id, "reason": reason}
-    event = Event(type=TOKEN_REVOKED, at=now, actor=actor, payload=payload)
-    return AccessRevocation([TOKENS.put(found, token, seen=stored.version)], [event])
+def of_tokens(
+    known: Mapping[str, StoredRecord[Token]], ids: Set[str], reason: str, *, now: int, actor: str | None
+) -> AccessRevocation:
+    """Return the revocation of the tokens with these IDs, and of all tokens that were created with them."""
+    ended = set(ids)
+    while more := {each.record.id for each in known.values() if each.record.parent in ended} - ended:
+        ended |= more
+    writes, events = [], []
+    for found, stored in known.items():
+        token = stored.record
+        if token.id not in ended or not token.is_good(now):
+            continue
+        why = reason if token.id in ids else f"created with a token that ended: {reason}"
+        payload: dict[str, object] = {"account": token.account, "token": token.id, "reason": why}
+        writes.append(TOKENS.put(found, structs.replace(token, revoked_at=now), seen=stored.version))
+        events.append(Event(type=TOKEN_REVOKED, at=now, actor=actor, payload=payload))
+    return AccessRevocation(writes, events)
+
+
+def with_login(payload: dict[str, object], login: str) -> dict[str, object]:
+    """Return the payload with the login name of whoever ran a command on the store itself, whatever account they
+    named."""
+    return {**payload, "login": login} if login else payload
 
 
 class UserChanges(Struct, frozen=True, kw_only=True):
@@ -195,10 +212,18 @@ class UserChanges(Struct, frozen=True, kw_only=True):
 
 
 async def add_user(
-    stores: Stores, user: User, *, password: str | None = None, actor: str | None = None, cost: HashCost = USUAL
+    stores: Stores,
+    user: User,
+    *,
+    password: str | None = None,
+    actor: str | None = None,
+    login: str = "",
+    cost: HashCost = USUAL,
 ) -> User:
-    """Create an account. Raises InvalidAccount, WeakPassword, AccountExists, and UnknownAccount for an owner that does
-    not exist."""
+    """Create an account. If another account is the actor, the password must be changed before the new one votes.
+
+    Raises InvalidAccount, WeakPassword, AccountExists, and UnknownAccount for an owner that does not exist.
+    """
     now = stores.clock.now()
     new = structs.replace(
         user,
@@ -206,17 +231,17 @@ async def add_user(
         roles=normal_roles(user.roles),
         person=user.person and normal_id(user.person),
         owner=user.owner and normal_id(user.owner),
-        password=await _hash_of(password, cost),
         created_at=now,
         updated_at=now,
     )
+    new = _with_password(new, await _hash_of(password, cost), actor, now)
     check_user(new)
     await _check_owner(stores, new)
     payload: dict[str, object] = {"account": new.id, "roles": sorted(new.roles), "is_human": new.is_human}
     if new.owner:
         payload["owner"] = new.owner
     payload["digest"] = record_digest(new)
-    event = Event(type=USER_ADDED, at=now, actor=actor, payload=payload)
+    event = Event(type=USER_ADDED, at=now, actor=actor, payload=with_login(payload, login))
     try:
         await stores.documents.write([USERS.put(new.id, new, seen=0)], [event])
     except StaleWrite:
@@ -250,7 +275,13 @@ async def find(stores: Stores, account: str) -> StoredRecord[User]:
 
 
 async def change_user(
-    stores: Stores, account: str, changes: UserChanges, *, actor: str | None = None, seen: int | None = None
+    stores: Stores,
+    account: str,
+    changes: UserChanges,
+    *,
+    actor: str | None = None,
+    login: str = "",
+    seen: int | None = None,
 ) -> User:
     """Change an account. Deactivation revokes all its sessions and tokens in the same write. `seen`: the expected
     version.
@@ -262,7 +293,7 @@ async def change_user(
         stored = await find(stores, account)
         if seen not in (None, stored.version):
             raise StaleWrite(f"the account {stored.record.id} has changed since it was read; read it again")
-        return await _write(stores, stored, changed(stored.record, changes), actor)
+        return await _write(stores, stored, changed(stored.record, changes), actor, login)
 
     return await decided(step)
 
@@ -281,18 +312,36 @@ def changed(user: User, changes: UserChanges) -> User:
 
 
 async def set_password(
-    stores: Stores, account: str, password: str | None, *, actor: str | None = None, cost: HashCost = USUAL
+    stores: Stores,
+    account: str,
+    password: str | None,
+    *,
+    actor: str | None = None,
+    link_by: str = "",
+    login: str = "",
+    cost: HashCost = USUAL,
 ) -> User:
-    """Set a password, or remove it with None. All sessions end. Raises UnknownAccount, InvalidAccount, and
-    WeakPassword."""
+    """Set a password, or remove it with None. All sessions end.
+
+    If another account is the actor, or made the login link for it (`link_by`), the password must be changed once more
+    before the account votes. Raises UnknownAccount, InvalidAccount, and WeakPassword.
+    """
     await find(stores, account)  # fail before the expensive hash
     text = await _hash_of(password, cost)
 
     async def step() -> User:
-        stored = await find(stores, account)
-        return await _write(stores, stored, structs.replace(stored.record, password=text), actor)
+        stored, now = await find(stores, account), stores.clock.now()
+        after = _with_password(stored.record, text, link_by or actor, now)
+        return await _write(stores, stored, after, actor, login)
 
     return await decided(step)
+
+
+def _with_password(user: User, text: str | None, set_by: str | None, now: int) -> User:
+    """Return the account with this password hash. Who else set it stays on record after the owner has changed it."""
+    if text is None or set_by in (None, user.id):
+        return structs.replace(user, password=text, must_change_password=False)
+    return structs.replace(user, password=text, must_change_password=True, password_set_by=set_by, password_set_at=now)
 
 
 async def _hash_of(password: str | None, cost: HashCost) -> str | None:
@@ -302,7 +351,7 @@ async def _hash_of(password: str | None, cost: HashCost) -> str | None:
     return await hashed(password, cost)
 
 
-async def _write(stores: Stores, stored: StoredRecord[User], after: User, actor: str | None) -> User:
+async def _write(stores: Stores, stored: StoredRecord[User], after: User, actor: str | None, login: str) -> User:
     before, now = stored.record, stores.clock.now()
     fields = [name for name in User.__struct_fields__ if getattr(before, name) != getattr(after, name)]
     if not fields:
@@ -317,11 +366,27 @@ async def _write(stores: Stores, stored: StoredRecord[User], after: User, actor:
     if "is_active" in fields:
         payload["is_active"] = after.is_active
     payload["digest"] = record_digest(after)
-    event = Event(type=USER_CHANGED, at=now, actor=actor, payload=payload)
+    events = [
+        Event(type=kind, at=now, actor=actor, payload=with_login(about, login))
+        for kind, about in [(USER_CHANGED, payload), *_notices(before, after, actor)]
+    ]
     ending = await _ending(stores, before, after, actor)
     writes = [USERS.put(after.id, after, seen=stored.version), *await _witness(stores, before, after), *ending.writes]
-    await stores.documents.write(writes, [event, *ending.events])
+    await stores.documents.write(writes, [*events, *ending.events])
     return after
+
+
+def _notices(before: User, after: User, actor: str | None) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield the events that tell the person behind the account of a change of their access, with their payloads."""
+    if before.roles != after.roles:
+        roles = {"roles": sorted(after.roles), "roles_before": sorted(before.roles)}
+        yield ROLES_CHANGED, {"account": after.id, **roles}
+    if before.password != after.password:
+        set_by = after.password_set_by if after.must_change_password else actor
+        if set_by in (None, after.id):
+            yield PASSWORD_CHANGED, {"account": after.id}
+        else:
+            yield PASSWORD_SET, {"account": after.id, "set_by": set_by}
 
 
 async def _ending(stores: Stores, before: User, after: User, actor: str | None) -> AccessRevocation:
@@ -353,10 +418,12 @@ async def _check_owner(stores: Stores, user: User) -> None:
         )
 
 
-async def permitted(stores: Stores, actor: str, permission: Permission, what: str) -> None:
-    """Check that an account has a permission. Raises NotPermitted and UnknownAccount."""
-    if permission not in (await get_user(stores, actor)).permissions:
+async def permitted(stores: Stores, actor: str, permission: Permission, what: str) -> User:
+    """Return the account if it has a permission. Raises NotPermitted and UnknownAccount."""
+    user = await get_user(stores, actor)
+    if permission not in user.permissions:
         raise NotPermitted(f"{actor} may not {what}: none of its roles grants the permission {permission}")
+    return user
 
 
 # Secrets: shown once, and stored only as a hash.

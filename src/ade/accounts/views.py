@@ -18,6 +18,7 @@ class UserView(Struct, frozen=True, kw_only=True):
     has_password: bool
     created_at: int
     updated_at: int
+    must_change_password: bool = False  # another account set it: it cannot vote before its owner has changed it
     person: str | None = None  # another account of the same human
     owner: str | None = None  # of a service account: the responsible person
 
@@ -34,6 +35,7 @@ class SessionView(Struct, frozen=True, kw_only=True):
     confirmed_at: int | None = None  # when the password was last given
     ip: str | None = None
     user_agent: str | None = None
+    link_by: str | None = None  # the other account that made the login link which opened it
     is_current: bool = False
 
 
@@ -88,6 +90,7 @@ class SignedIn(Struct, frozen=True, kw_only=True):
     permissions: list[Permission]
     has_password: bool
     session: SessionView
+    must_change_password: bool = False  # before it can vote or administer
     secret: str = ""  # only for the cookie
 
     def __repr__(self) -> str:
@@ -109,6 +112,7 @@ def view_user(user: User) -> UserView:
         has_password=user.password is not None,
         created_at=user.created_at,
         updated_at=user.updated_at,
+        must_change_password=user.must_change_password,
         person=user.person or None,
         owner=user.owner or None,
     )
@@ -126,6 +130,7 @@ def view_session(session: LoginSession, current: LoginSession | None = None) -> 
         confirmed_at=session.reauthenticated_at or None,
         ip=session.ip or None,
         user_agent=session.user_agent or None,
+        link_by=session.link_by or None,
         is_current=current is not None and current.id == session.id,
     )
 

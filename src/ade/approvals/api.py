@@ -31,7 +31,17 @@ from ade.approvals.views import (
 )
 from ade.approvals.votes import LONGEST_RESPONSE, VoteRequest, gate_for, gate_to_answer, no_such_gate
 from ade.errors import AdeError, InvalidTask, NotPermitted, PayloadTooLarge, StoreError
-from ade.server.context import RequestContext, Services, account_id, acting, check_own, cut, sign_in_method, voter
+from ade.server.context import (
+    RequestContext,
+    Services,
+    account_id,
+    acting,
+    check_own,
+    cut,
+    require_fresh_session,
+    sign_in_method,
+    voter,
+)
 from ade.server.operation import RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page
 from ade.server.request_types import Account, Form, PageSize, Password, SecretForm
@@ -372,11 +382,14 @@ async def list_delegations(services: Services, request: RequestContext, query: L
 
 @operation("POST /delegations", permission=Permission.VOTE, others=Permission.ADMINISTER)
 async def create_delegation(services: Services, request: RequestContext, body: NewDelegation) -> Delegation:
-    """Let somebody answer for oneself. An admin can create one for another account."""
+    """Let somebody answer for oneself. An admin can create one for another account, in a session with a password given
+    recently."""
     account = voter(request)
     delegator = account if body.delegator is None else normal_id(body.delegator)
     if request.access is RouteAccess.OWN and delegator != account:
         raise NotPermitted(f"{account} cannot decide on a delegation of {delegator}: only {delegator} or an admin can")
+    if delegator != account:
+        require_fresh_session(services, request)
     now = services.stores.clock.now()
     starts_at = max(_at(body.starts, now), now)
     if starts_at > now + _FURTHEST_MS:

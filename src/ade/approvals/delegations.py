@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from ade.accounts.authorization import password_change_needed
 from ade.accounts.model import InvalidDelegation, Permission, UnknownDelegation
 from ade.accounts.users import find
 from ade.approvals.model import (
@@ -28,10 +29,13 @@ DELEGATIONS = Repository("delegation", Delegation, lambda delegation: delegation
 async def create(stores: Stores, request: Delegation, *, actor: str) -> Delegation:
     """Store a delegation under a new ID. A start in the past becomes now.
 
-    Raises InvalidDelegation, UnknownAccount, and NotPermitted if the actor is neither the delegator nor an admin.
+    Raises InvalidDelegation, UnknownAccount, NotPermitted if the actor is neither the delegator nor an admin, and
+    PasswordChangeNeeded for a delegator whose password another account has set.
     """
     delegator = (await find(stores, request.delegator)).record
     await _check_actor(stores, actor, delegator.id)
+    if actor == delegator.id and delegator.must_change_password:
+        raise password_change_needed(delegator.id, delegator.password_set_by)
     if not delegator.is_active or not delegator.is_human:
         raise InvalidDelegation(f"{delegator.id} has nothing to delegate: only active people can vote")
     delegate = await _able_delegate(stores, request.delegate)

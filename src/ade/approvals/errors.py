@@ -44,9 +44,16 @@ class ConflictOfInterest(NotEligible):
 
 
 class ReauthenticationNeeded(NotEligible):
-    """Approving this risk takes a password given within the last five minutes. Give it and answer again."""
+    """This takes a password that was given recently, in a login session. Sign in with it, and try again."""
 
     code = "reauthentication_needed"
+
+
+class PasswordChangeNeeded(NotEligible):
+    """Another account has set this password, and so could act with it. Change it first, then try again."""
+
+    code = "password_change_needed"
+    usual_advice = "`ade users password NAME` changes it, or PUT /api/v1/me/password with the old one"
 
 
 class Denied(AdeError):

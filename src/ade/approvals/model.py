@@ -310,6 +310,7 @@ class Vote(Struct, frozen=True, kw_only=True, omit_defaults=True):
     person: str = ""  # the person behind the voter, if one human has several accounts
     reason: str = ""
     via: str = ""  # how it was cast: cli, http, batch, ...
+    password_set_by: str = ""  # another account that set the voter's password in the week before, and so knew it
     is_dismissed: bool = False
     text: str = ""  # of a response
     edited: str = ""  # of a response: the gate for the edited arguments

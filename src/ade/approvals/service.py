@@ -2,6 +2,7 @@
 
 from msgspec import Raw, Struct, structs
 
+from ade.accounts.authorization import password_change_needed
 from ade.accounts.model import Directory, InvalidDelegation, Permission
 from ade.accounts.users import get_user, permitted
 from ade.approvals import decisions
@@ -123,7 +124,9 @@ async def break_glass(
     stores: Stores, task_id: str, reason: str, *, actor: str, authenticated_at: int | None = None
 ) -> Task:
     """Run a task without approval. Requires the permission, a reason, and a recently given password."""
-    await permitted(stores, actor, Permission.BREAK_GLASS, "bypass an approval")
+    user = await permitted(stores, actor, Permission.BREAK_GLASS, "bypass an approval")
+    if user.must_change_password:
+        raise password_change_needed(user.id, user.password_set_by)
     now = stores.clock.now()
     if authenticated_at is None or not now - REAUTHENTICATION_MS <= authenticated_at <= now:
         raise ReauthenticationNeeded("bypassing an approval requires a password check within the last five minutes")

@@ -236,6 +236,7 @@ class VoteView(Struct, frozen=True, kw_only=True):
     text: str = ""  # of a response
     edited: str = ""  # of a response: the gate for the edited arguments
     go_on: bool = False  # of a rejection: the run continues without the step
+    password_set_by: str | None = None  # another account that set the voter's password in the week before
 
 
 class StepView(Struct, frozen=True, kw_only=True):
@@ -376,6 +377,7 @@ def _votes(gate: Gate, people: ReviewerDirectory) -> list[VoteView]:
             text=vote.text,
             edited=vote.edited,
             go_on=vote.go_on,
+            password_set_by=vote.password_set_by or None,
         )
         for vote in gate.votes
     ]

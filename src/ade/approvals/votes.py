@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from ade.accounts.authorization import password_change_needed
 from ade.accounts.model import FRESH_MS, SYSTEM, Account
 from ade.approvals.errors import (
     ConflictOfInterest,
@@ -130,6 +131,7 @@ def cast(
         via=ballot.via,
         text=ballot.text,
         go_on=ballot.go_on,
+        password_set_by=voter.recent_reset_by(now),
     )
     if ballot.args is not None:
         return _edited(task, gate, vote, ballot.args, people, now=now)
@@ -285,6 +287,8 @@ def _checked_voter(gate: Gate, ballot: VoteRequest, people: ReviewerDirectory, *
         raise NotEligible(f"no account {ballot.voter[:100]!r} exists", advice="`ade users add` creates one")
     if not voter.is_active or not voter.is_human:
         raise NotEligible(f"{voter.id} cannot answer: it is {'a program' if voter.is_active else 'not active'}")
+    if voter.must_change_password:
+        raise password_change_needed(voter.id, voter.password_set_by)
     if is_conflicted(gate, voter.id, people):
         raise ConflictOfInterest(f"{voter.id} is involved in this task (as its author, editor, or owner)")
     needs_password = ballot.decision is Decision.APPROVE and gate.subject.level in _TAKES_PASSWORD

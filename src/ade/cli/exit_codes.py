@@ -113,6 +113,7 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     approvals_errors.NotEligible: ExitCode.DENIED,
     approvals_errors.ConflictOfInterest: ExitCode.DENIED,
     approvals_errors.ReauthenticationNeeded: ExitCode.DENIED,
+    approvals_errors.PasswordChangeNeeded: ExitCode.DENIED,
     approvals_errors.Denied: ExitCode.DENIED,
     approvals_errors.StepDenied: ExitCode.DENIED,
     ade_errors.AddressRefused: ExitCode.DENIED,

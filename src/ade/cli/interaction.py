@@ -3,16 +3,22 @@
 import getpass
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ade.accounts.model import NotAuthenticated
 from ade.approvals.errors import ReauthenticationNeeded
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from ade.cli.session import Session
+    from ade.client.client import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @contextmanager
@@ -47,13 +53,13 @@ def read_line() -> str:
         return sys.stdin.readline().rstrip("\r\n")
 
 
-def ask_password(session: "Session", account: str, *, from_stdin: bool) -> str:
+def ask_password(session: "Session", account: str, *, from_stdin: bool, option: str = "--password-stdin") -> str:
     """Return the current password of an account: the first line of stdin, or one prompt. Never an argument."""
     if from_stdin:
         return read_line()
     if not session.is_interactive:
         raise ReauthenticationNeeded(
-            f"this takes the password of {account}, and there is no terminal; pass it on stdin with --password-stdin"
+            f"this takes the password of {account}, and there is no terminal; pass it on stdin with {option}"
         )
     with interruptible():
         return getpass.getpass(f"Password of {account}: ", stream=sys.stderr)
@@ -71,6 +77,50 @@ def read_password(session: "Session", account: str, *, from_stdin: bool) -> str:
     if repeated != password:
         raise click.UsageError("The two passwords differ. Nothing was changed.")
     return password
+
+
+# Commands that change the access of others. A server takes them only in a session with a password given recently, so
+# such a command signs in for its one change, and out again. Nothing is stored on this machine.
+
+
+def own_password_option(command: F) -> F:
+    """Add the option --own-password-stdin to a command."""
+    return click.option(
+        "--own-password-stdin",
+        is_flag=True,
+        help="With a server: read your own password from the first line of stdin. Default: it is asked for.",
+    )(command)
+
+
+@asynccontextmanager
+async def signed_in_api(session: "Session", *, own_password_stdin: bool, **options: Any) -> "AsyncIterator[Client]":
+    """Yield a client that may change the access of others: on a server, signed in with the caller's own password.
+
+    Without a terminal and without the option, the token is all there is, and the server says what is missing.
+    """
+    if own_password_stdin and session.server is None:
+        raise click.UsageError("--own-password-stdin is for a server. On a local store no one is asked for a password.")
+    async with session.api(**options) as api:
+        account = await account_to_sign_in(session, api) if own_password_stdin or session.is_interactive else None
+        if account is None:
+            yield api
+            return
+        await api.sign_in(name=account, password=ask_password(session, account, from_stdin=own_password_stdin))
+        try:
+            yield api
+        finally:
+            await api.sign_out()
+
+
+async def account_to_sign_in(session: "Session", api: "Client") -> str | None:
+    """Return the account of the caller; None for a local store, or a server without authentication."""
+    if session.server is None:
+        return None
+    try:
+        me = await api.get_me()
+    except NotAuthenticated:  # without a token, the environment says who it is
+        return session.account
+    return None if me.token is None and me.session is None else me.user.id
 
 
 class ProgressBar:

@@ -170,7 +170,8 @@ class Session:
 
     def _request(self) -> RequestContext:
         """The caller on a local store, where anyone who can open it has every permission."""
-        return RequestContext(actor=self.actor if self.options.acting_as is None else self.account, author=self.account)
+        actor = self.actor if self.options.acting_as is None else self.account
+        return RequestContext(actor=actor, author=self.account, login=login_name())
 
     def _services(self, stores: Stores) -> Services:
         if self._read_only is not None:

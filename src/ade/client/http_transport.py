@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 
 VARIABLE = "ADE_TOKEN"
+_SIGNS_IN = frozenset({"sign_in", "use_login_link", "change_own_password"})
+_SIGNS_OUT = frozenset({"sign_out", "sign_out_everywhere"})
 _TOKEN = re.compile(r"[\x21-\x7e]{1,4096}")
 
 
@@ -61,12 +63,12 @@ def token_of(given: str | None, environment: Mapping[str, str] = os.environ) -> 
     return token
 
 
-def check_plain(origin: HttpOrigin, token: str | None, *, allow_plain: bool) -> None:
-    """Raise InvalidUrl before a token is sent in plaintext to another machine."""
-    if token is None or origin.scheme == "https" or allow_plain or is_loopback(origin.host):
+def check_plain(origin: HttpOrigin, *, allow_plain: bool, what: str = "token") -> None:
+    """Raise InvalidUrl before a token or password is sent in plaintext to another machine."""
+    if origin.scheme == "https" or allow_plain or is_loopback(origin.host):
         return
     raise InvalidUrl(
-        f"the token would go to http://{origin.authority} unencrypted; use https://, or a tunnel to this machine;"
+        f"the {what} would go to http://{origin.authority} unencrypted; use https://, or a tunnel to this machine;"
         " if you trust the network, set allow_plain=True, or client.allow_plain in the settings"
     )
 
@@ -112,7 +114,10 @@ class PreparedRequest(Struct, frozen=True, kw_only=True):
 
 
 class HttpTransport:
-    """Sends calls to one server, from any number of event loops, each with its own connections."""
+    """Sends calls to one server, from any number of event loops, each with its own connections.
+
+    After `sign_in` it acts in that login session, in place of the token, until `sign_out`.
+    """
 
     def __init__(
         self,
@@ -132,20 +137,29 @@ class HttpTransport:
         self.sleep = sleep
         self.randomness = randomness
         self._token = token_of(token)
+        self._session: str | None = None  # the cookie
+        self._allow_plain = allow_plain
         self._tls = tls
         self._timeout_s = timeout_s
         self._most_connections = most_connections
         self._clients: dict[asyncio.AbstractEventLoop, HttpClient] = {}
-        check_plain(origin_of(url), self._token, allow_plain=allow_plain)
+        if self._token is not None:
+            check_plain(origin_of(url), allow_plain=allow_plain)
 
     def __repr__(self) -> str:
         return f"HttpTransport({self.url!r})"  # without the token
 
     async def call(self, ask: OperationCall) -> Any:
+        if ask.operation in _SIGNS_IN:
+            check_plain(origin_of(self.url), allow_plain=self._allow_plain, what="password")
         sending = self._sending(ask)
         if CLIENT_ROUTES[ask.operation].is_download:
             return await self._streamed(sending)
         response = await self._answered(sending, may_be_gone=ask.answer is type(None))
+        if ask.operation in _SIGNS_IN:
+            self._session = _cookie_of(response)
+        elif ask.operation in _SIGNS_OUT:
+            self._session = None
         return read_answer(ask.answer, response)
 
     def follow_events(self, spec: EventSubscriptionRequest) -> AsyncGenerator[Event | Gap, None]:
@@ -167,6 +181,9 @@ class HttpTransport:
 
     def headers(self, accept: str = "application/json, */*;q=0.5") -> dict[str, str]:
         shown = {} if self._token is None else {"authorization": f"Bearer {self._token}"}
+        if self._session is not None:
+            origin = origin_of(self.url)
+            shown = {"cookie": self._session, "origin": f"{origin.scheme}://{origin.authority}"}
         return {"accept": accept, "user-agent": f"ade/{VERSION}", **shown}
 
     def client(self) -> HttpClient:
@@ -247,6 +264,12 @@ class HttpTransport:
             finally:
                 await opened.__aexit__(None, None, None)
         return content_of(response, _pieces(opened, response))
+
+
+def _cookie_of(response: ClientResponse) -> str | None:
+    """Return the session cookie of a response, as `name=value`."""
+    cookies = (value for name, value in response.headers if name.lower() == "set-cookie")
+    return next((cookie.partition(";")[0] for cookie in cookies), None)
 
 
 async def _asked(client: HttpClient, sending: PreparedRequest) -> ClientResponse:

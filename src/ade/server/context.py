@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Struct, field, structs
 
+from ade.accounts.authorization import check_fresh_session
 from ade.accounts.model import InvalidAccount, Permission, UnknownAccount, normal_id
+from ade.approvals.errors import ReauthenticationNeeded
 from ade.errors import AdeError, NotPermitted
 from ade.events.filters import EventFilter
 from ade.server.operation import RouteAccess
@@ -101,6 +103,7 @@ class RequestContext(Struct, frozen=True, kw_only=True):
     tag_required: bool = False  # 428 without If-Match
     wait_s: float = 0.0  # from ?wait= or Prefer
     address: str = ""  # of the client
+    login: str = ""  # on a local store: the login name of whoever runs the command, whatever account they name
     user_agent: str = ""
     accept: str = ""  # the Accept header
     trace: str | None = None  # the W3C traceparent of the request, for the tasks that it enqueues
@@ -179,7 +182,23 @@ def voter(request: RequestContext) -> str:
     if request.caller is not None and not request.caller.user.is_human:
         raise NotPermitted(f"{request.caller.user.id} is a service account, which cannot vote")
     request.require(Permission.VOTE)
+    session = None if request.caller is None else request.caller.session
+    if session is not None and session.proves_nothing:
+        raise ReauthenticationNeeded(
+            f"{session.link_by} made the login link that opened this session, so it does not prove who you are; give"
+            " your password before you vote"
+        )
     return acting(request)
+
+
+def require_fresh_session(services: Services, request: RequestContext) -> None:
+    """Raise ReauthenticationNeeded unless the caller has recently given their password in a login session.
+
+    On a local store there is no caller to check: whoever can write the file can change everything in it.
+    """
+    if request.caller is not None:
+        within_ms = round(services.settings.http.fresh_session_s * 1000)
+        check_fresh_session(request.caller, now=services.stores.clock.now(), within_ms=within_ms)
 
 
 def account_id(text: str) -> str:

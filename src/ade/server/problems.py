@@ -30,6 +30,7 @@ STATUS_OF: Mapping[str, int] = {
     "not_eligible": _NO,
     "conflict_of_interest": _NO,
     "reauthentication_needed": _NO,
+    "password_change_needed": _NO,
     "denied": _NO,
     "step_denied": _NO,
     # not found

@@ -300,6 +300,11 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 100
     session_idle_s: Annotated[_SessionSeconds, _about("login sessions end when unused for so long")] = 3_600.0
     session_lasts_s: Annotated[_SessionSeconds, _about("and so long after they began, however much used")] = 86_400.0
+    fresh_session_s: Annotated[
+        float,
+        Meta(ge=60, le=3_600),
+        _about("roles, passwords, login links, and tokens take a sign-in with a password within this time"),
+    ] = 600.0
     # A client that receives nothing for a minute reconnects.
     heartbeat_s: Annotated[float, Meta(ge=1, le=45), _about("time between two signs of life in a stream")] = 15.0
     max_subscribers: Annotated[_Count, _about("streams of events and output that may be open at once")] = 5000

@@ -29,8 +29,9 @@ TYPES = frozenset({
     "task.deferred", "task.discarded", "task.dlq", "task.edited", "task.failed", "task.held", "task.queued",
     "task.recalled", "task.reclaimed", "task.rejected", "task.released", "task.replayed", "task.retry_scheduled",
     "task.stalled", "task.submitted", "task.succeeded", "token.created", "token.revoked", "user.added",
-    "user.changed", "webhook.changed", "webhook.created", "webhook.disabled", "webhook.enabled", "webhook.removed",
-    "webhook.replayed", "webhook.secret_rotated", "webhook.tested",
+    "user.changed", "user.password_changed", "user.password_set_by_other", "user.roles_changed", "webhook.changed",
+    "webhook.created", "webhook.disabled", "webhook.enabled", "webhook.removed", "webhook.replayed",
+    "webhook.secret_rotated", "webhook.tested",
 })  # fmt: skip
 
 

@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ade.accounts.sessions import SignInConditions, check_password, use_link
+from ade.accounts.sessions import SignInConditions, check_password, list_sessions, use_link
 from tests.cli.conftest import Answer, with_stores
 from tests.cli.remote.conftest import Shop
-from tests.domain import NotAuthenticated, Stores, use_token
+from tests.domain import NotAuthenticated, Stores, set_password, use_token
 
-PASSWORD = "correct horse battery staple"
+PASSWORD, OWN = "correct horse battery staple", "the admin's very own"
 BOOK = """
 [criticality]
 "db:*" = 80
@@ -38,18 +38,26 @@ def account_of(secret: str) -> Callable[[Stores], Awaitable[str]]:
     return used
 
 
+def signed_in(served: Shop, *arguments: str, stdin: str = "") -> Answer:
+    """A command of the admin, who gives the own password."""
+    if "admin" not in served.tokens:
+        served.token("admin")
+        with_stores(lambda stores: set_password(stores, "the-admin", OWN))
+    return served.remote(*arguments, "--own-password-stdin", stdin=f"{OWN}\n{stdin}")
+
+
 def test_accounts_are_made_changed_and_switched_off(served: Shop) -> None:
-    served.token("admin")
-    added = served.remote("users", "add", "Bob", "--role", "reviewer", "--password-stdin", stdin=f"{PASSWORD}\n")
+    added = signed_in(served, "users", "add", "Bob", "--role", "reviewer", "--password-stdin", stdin=f"{PASSWORD}\n")
     assert (added.code, added.out, added.err) == (0, "bob: active, reviewer\n", "")
     with_stores(lambda stores: check_password(stores, "bob", PASSWORD))
-    changed = served.remote("users", "change", "BOB", "--add-role", "dba", "--name", "Bob B.", "--json").json
+    changed = signed_in(served, "users", "change", "BOB", "--add-role", "dba", "--name", "Bob B.", "--json").json
     assert (changed["roles"], changed["display_name"]) == (["dba", "reviewer"], "Bob B.")
-    assert served.remote("users", "password", "bob", "--no-password", "--json").json["has_password"] is False
+    assert signed_in(served, "users", "password", "bob", "--no-password", "--json").json["has_password"] is False
     assert served.remote("users", "sign-out", "bob").out == "bob: 0 sessions ended\n"
-    assert served.remote("users", "add", "bot", "--agent", "--owner", "bob", "--role", "agent").code == 0
+    assert signed_in(served, "users", "add", "bot", "--agent", "--owner", "bob", "--role", "agent").code == 0
     assert served.remote("users", "deactivate", "bot").out == "bot: deactivated, agent\n"
-    assert served.remote("users", "activate", "bot").out == "bot: active, agent\n"
+    assert signed_in(served, "users", "activate", "bot").out == "bot: active, agent\n"
+    assert with_stores(list_sessions) == [], "every command has signed out"
 
     served.same("users")
     served.same("users", "list", "--json")
@@ -75,8 +83,10 @@ def test_what_cannot_be_is_refused_alike(
     served: Shop, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], error: str
 ) -> None:
     monkeypatch.setenv("ADE_USER", "the-admin")
+    remote_call = signed_in if arguments[1] in ("add", "change", "login-link", "create") else Shop.remote
     served.token("admin")
-    local, remote = served.local(*arguments, "--json"), served.remote(*arguments, "--json")
+    with_stores(lambda stores: set_password(stores, "the-admin", OWN))
+    local, remote = served.local(*arguments, "--json"), remote_call(served, *arguments, "--json")
 
     assert remote.error["code"] == error
     assert (remote.code, remote.error["code"]) == code_of(local)
@@ -103,13 +113,47 @@ def test_nobody_acts_as_somebody_else_at_a_server(served: Shop) -> None:
 def test_a_password_is_as_good_as_beside_the_store(served: Shop) -> None:
     add = ("users", "add", "dan", "--password-stdin", "--json")
 
-    assert code_of(served.remote(*add, stdin="short\n")) == (2, "weak_password")
+    assert code_of(signed_in(served, *add, stdin="short\n")) == (2, "weak_password")
     assert "--password-stdin" in served.remote("users", "add", "dan").err
+
+
+def test_ones_own_password_takes_the_old_one_and_is_then_no_longer_that_of_the_admin(served: Shop) -> None:
+    served.person("rita", "reviewer")
+    signed_in(served, "users", "password", "rita", "--password-stdin", stdin="chosen by the admin\n")
+    assert served.remote("whoami", "--json", by="rita").json["user"]["must_change_password"] is True
+    change = ("users", "password", "RITA", "--password-stdin", "--own-password-stdin")
+    wrong = served.remote(*change, "--json", by="rita", stdin=f"not this one\n{PASSWORD}\n")
+    assert code_of(wrong) == (7, "not_authenticated")
+    unasked = served.remote("users", "password", "rita", "--password-stdin", "--json", by="rita", stdin=PASSWORD)
+    assert code_of(unasked) == (7, "reauthentication_needed")
+    right = served.remote(*change, by="rita", stdin=f"chosen by the admin\n{PASSWORD}\n")
+    assert (right.code, right.out) == (0, "rita: active, reviewer\n")
+    assert served.remote("whoami", "--json", by="rita").json["user"]["must_change_password"] is False
+    with_stores(lambda stores: check_password(stores, "rita", PASSWORD))
+
+
+def test_a_token_alone_gives_nobody_access_and_the_command_says_what_does(served: Shop) -> None:
+    served.person("bob", "reviewer")
+    served.token("admin")
+    with_stores(lambda stores: set_password(stores, "the-admin", OWN))
+    for arguments in (
+        ("users", "add", "eve", "--no-password"),
+        ("users", "change", "bob", "--add-role", "admin"),
+        ("users", "password", "bob", "--no-password"),
+        ("users", "login-link", "bob"),
+        ("tokens", "create", "bob"),
+        ("delegations", "create", "--from", "bob", "--to", "the-admin", "--ends", "1d"),
+    ):
+        refused = served.remote(*arguments, "--json")
+        assert code_of(refused) == (7, "reauthentication_needed"), arguments
+        assert "--own-password-stdin" in str(refused.error), arguments
+    wrong = served.remote("tokens", "create", "bob", "--own-password-stdin", "--json", stdin="wrong password\n")
+    assert code_of(wrong) == (7, "not_authenticated")
 
 
 def test_a_link_leads_to_the_server_that_made_it(served: Shop) -> None:
     served.person("cyd", "reviewer")
-    answer = served.remote("users", "login-link", "CYD")
+    answer = signed_in(served, "users", "login-link", "CYD")
     address, _, secret = answer.out.strip().partition("#")
 
     async def used(stores: Stores) -> str:
@@ -125,9 +169,9 @@ def test_a_link_leads_to_the_server_that_made_it(served: Shop) -> None:
 
 def test_tokens_are_made_listed_and_taken_back(served: Shop) -> None:
     served.person("ada", "operator")
-    served.remote("users", "add", "bot", "--agent", "--owner", "ada", "--role", "agent")
-    made = served.remote(
-        "tokens", "create", "bot", "--scope", "read", "--expires", "1d", "--label", "ci", "--json"
+    signed_in(served, "users", "add", "bot", "--agent", "--owner", "ada", "--role", "agent")
+    made = signed_in(
+        served, "tokens", "create", "bot", "--scope", "read", "--expires", "1d", "--label", "ci", "--json"
     ).json
     assert "never" in served.remote("tokens", "list", "--account", "bot").out
     assert with_stores(account_of(made["secret"])) == "bot"
@@ -138,7 +182,7 @@ def test_tokens_are_made_listed_and_taken_back(served: Shop) -> None:
     assert revoked.out == f"{made['id']}: revoked, was for bot\n"
     with pytest.raises(NotAuthenticated):
         with_stores(account_of(made["secret"]))
-    plain = served.remote("tokens", "create", "bot")
+    plain = signed_in(served, "tokens", "create", "bot")
     assert with_stores(account_of(plain.out.strip())) == "bot"
     assert "not shown again" in plain.err
 

@@ -47,7 +47,8 @@ def team(served: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
         served.person(name, "reviewer")
     served.person("ada", "admin")
     for name in ("rita", "ada"):
-        assert served.local("users", "password", name, "--password-stdin", stdin=f"{PASSWORD}\n").code == 0
+        own = ("users", "password", name, "--password-stdin", "--as", name)
+        assert served.local(*own, stdin=f"{PASSWORD}\n").code == 0
     return served
 
 

@@ -29,6 +29,7 @@ from ade.approvals.stats import ApprovalOutcome, EndedApprovals
 from ade.cli.command import command, group
 from ade.cli.identity import account_of, as_option, me
 from ade.cli.ids import find_id
+from ade.cli.interaction import own_password_option, signed_in_api
 from ade.cli.output import Cell, Row, all_of
 from ade.cli.parameters import DURATION, JSON_OBJECT, MOMENT, local, local_with_distance, now_ms, seconds_of
 from ade.tasks.commands.options import changed_arguments
@@ -118,10 +119,16 @@ def _state(each: Delegation, now: int) -> str:
 @click.option("--from-level", type=_LEVEL, default="low", show_default=True, help="Only from this risk level up.")
 @click.option("--to-level", type=_LEVEL, default="critical", show_default=True, help="Only up to this risk level.")
 @click.option("--cascade", "cascades", is_flag=True, help="The delegate can delegate further.")
+@own_password_option
 @as_option
-async def create(session: "Session", /, from_level: str, to_level: str, **options: Any) -> None:
+async def create(
+    session: "Session", /, from_level: str, to_level: str, own_password_stdin: bool, **options: Any
+) -> None:
     """Let someone else answer reviews for you for a while, for all tasks or only some."""
-    async with session.api() as api:
+    is_for_another = own_password_stdin or options["delegator"] is not None
+    async with (
+        signed_in_api(session, own_password_stdin=own_password_stdin) if is_for_another else session.api() as api
+    ):
         made = await api.create_delegation(from_level=RiskLevel(from_level), to_level=RiskLevel(to_level), **options)
     _print_delegation(session, made)
 

@@ -129,6 +129,8 @@ def _rule_row(rule: RuleView) -> Row:
 def _vote_row(vote: VoteView) -> Row:
     who = f"{vote.voter} for {vote.for_whom}" if vote.for_whom else vote.voter
     counts = Cell(f"no: {vote.why_not}", "dim") if vote.why_not else "yes"
+    if vote.password_set_by is not None:
+        who = f"{who} (password set by {vote.password_set_by})"
     answer = "reject, continue" if vote.go_on else str(vote.decision).replace("_", " ")
     edited = f"edited: see {vote.edited}" if vote.edited else ""
     return (local(vote.at), who, answer, counts, "; ".join(each for each in (vote.reason, vote.text, edited) if each))

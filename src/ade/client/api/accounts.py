@@ -43,7 +43,7 @@ class AccountsCalls(Section):
         self, *, id: str, display_name: str = "", roles: Sequence[str] = (), person: str = "", is_human: bool = True,
         owner: str = "", password: str | None = None,
     ) -> Call[VersionedRecord[UserView]]:
-        """Make an account."""
+        """Make an account, in a session with a password given recently."""
         from ade.accounts.api import NewUser
         from ade.accounts.views import UserView
         from ade.server.pagination import VersionedRecord
