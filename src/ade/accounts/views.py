@@ -90,7 +90,7 @@ class SignedIn(Struct, frozen=True, kw_only=True):
     permissions: list[Permission]
     has_password: bool
     session: SessionView
-    must_change_password: bool = False  # before it can vote or administer
+    must_change_password: bool = False  # before it can vote, or give access to others
     secret: str = ""  # only for the cookie
 
     def __repr__(self) -> str:

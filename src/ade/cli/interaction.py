@@ -4,7 +4,7 @@ import getpass
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -109,7 +109,8 @@ async def signed_in_api(session: "Session", *, own_password_stdin: bool, **optio
         try:
             yield api
         finally:
-            await api.sign_out()
+            with suppress(NotAuthenticated):  # the change might have ended the session
+                await api.sign_out()
 
 
 async def account_to_sign_in(session: "Session", api: "Client") -> str | None:

@@ -216,8 +216,8 @@ def print_address(session: "Session", served: "RunningServer") -> None:
         out.note(line)
     if served.login_url is not None:
         out.note(f"  sign in    {served.login_url}")
-        out.note("             (as admin; the link works once, within ten minutes; `ade users login-link admin`")
-        out.note("             makes another)")
+        out.note("             (as admin; the link works once, within ten minutes;")
+        out.note("             `ade users login-link admin --as admin` makes another)")
 
 
 def worker_options(function: Any) -> Any:

@@ -130,6 +130,8 @@ def test_ones_own_password_takes_the_old_one_and_is_then_no_longer_that_of_the_a
     assert (right.code, right.out) == (0, "rita: active, reviewer\n")
     assert served.remote("whoami", "--json", by="rita").json["user"]["must_change_password"] is False
     with_stores(lambda stores: check_password(stores, "rita", PASSWORD))
+    gone = signed_in(served, "users", "password", "the-admin", "--no-password")  # which ends the session itself
+    assert (gone.code, gone.out) == (0, "the-admin: active, admin\n")
 
 
 def test_a_token_alone_gives_nobody_access_and_the_command_says_what_does(served: Shop) -> None:
