@@ -17,6 +17,7 @@ from ade.errors import InvalidLock, WouldBlock
 from ade.locks.holder import HeldLock, Interruption, LockScope, Place, current, scope_at
 from ade.locks.model import LockMode, LockRequest, LockSpec, lock_specs_of
 from ade.locks.requests import ttl_ms_of, validate_request, wait_ms_of
+from ade.worker.instrumentation import current_run
 
 if TYPE_CHECKING:
     from ade.app.ade import Ade
@@ -195,7 +196,8 @@ class _LockEntry:
         known = scope_at(at)
         self._token: Token[LockScope | None] | None = None
         if known is None:
-            known = LockScope(at, os.urandom(16).hex())
+            run = current_run.get()  # in a handler, the lock belongs to the run, so that deadlocks with it are found
+            known = LockScope(at, os.urandom(16).hex() if run is None else run.scope)
             self._token = current.set(known)
         self.scope = known
         self._owns = False

@@ -18,56 +18,16 @@ from ade.errors import (
     StoreUnavailable,
     TooManyLocks,
 )
-from ade.locks.deadlocks import Cycle, Resolution, WaitGraph, resolution_of
+from ade.locks.detector import DeadlockDetector, TaskWaits
 from ade.locks.holder import Granted
 from ade.locks.model import LockLimits, LockRequest, LockState, by_namespace
 from ade.locks.requests import leased
 from ade.logs import Log
 from ade.settings.runtime import RuntimeSettings, RuntimeSettingsCache
 from ade.stores.ports import Stores
-from ade.stores.resource_ports import LockQuery, LockStore, LockUpdates
+from ade.stores.resource_ports import LockStore, LockUpdates
 
-# Deadlock detection. A cycle must be seen twice before it is resolved, because the table is read while others write.
-
-
-MOST_REQUESTS = 10_000  # read per namespace
 log = Log("ade.locks")
-
-
-class DeadlockDetector:
-    """Detects deadlocks in one namespace. Call `look` periodically while requests wait in it."""
-
-    def __init__(self, store: LockStore, namespace: str) -> None:
-        self._store = store
-        self._namespace = namespace
-        self._suspected: dict[str, frozenset[tuple[str, str]]] = {}  # scope -> the cycle it was in at the last look
-
-    async def look(self, scopes: Iterable[str]) -> bool:
-        """Resolve cycles that were also there at the last look. Returns True if new cycles were seen, or if resolving
-        one may have exposed others: look again soon.
-        """
-        requests = {
-            one.id: one for one in await self._store.find(LockQuery(namespace=self._namespace, limit=MOST_REQUESTS))
-        }
-        waits = WaitGraph(requests.values())
-        suspected, opened = dict[str, frozenset[tuple[str, str]]](), set[str]()
-        for scope in scopes:
-            ring = waits.ring_of(scope)
-            if ring is None or not opened.isdisjoint(edge.scope for edge in ring):  # resolved scopes have moved
-                continue
-            seen = frozenset((edge.waiter, edge.blocker) for edge in ring)
-            if self._suspected.get(scope) == seen:
-                await self._open(ring, resolution_of(ring, requests))
-                opened.update(edge.scope for edge in ring)
-            else:
-                suspected[scope] = seen
-        self._suspected = suspected
-        return bool(suspected or opened)
-
-    async def _open(self, ring: Cycle, cure: Resolution) -> None:
-        scopes = tuple(edge.scope for edge in ring)
-        log.warning("lock.deadlock", namespace=self._namespace, scopes=scopes, cure=str(cure))
-        await self._store.cure(self._namespace, cure, scopes)
 
 
 # The waiters of one event loop: one asyncio task polls for all of them and detects deadlocks among them.
@@ -98,6 +58,7 @@ class LockWaiters:
         store: LockStore,
         *,
         finds_rings: Callable[[], Awaitable[bool]],
+        detector: DeadlockDetector | None = None,
         randomness: Callable[[], float] = random.random,
         time: Callable[[], float] | None = None,
         rest: Callable[[asyncio.Event, float], Awaitable[None]] = either,
@@ -109,7 +70,7 @@ class LockWaiters:
         self._loop = asyncio.get_running_loop()
         self._time = time or self._loop.time
         self._waiting: dict[str, LockWaiter] = {}
-        self._watches: dict[str, DeadlockDetector] = {}
+        self._detector = detector or DeadlockDetector(store, time=self._time)
         self._job: asyncio.Task[None] | None = None
         self._news = asyncio.Event()  # a notification arrived that does not name a request
         self._beat_at = self._look_at = 0.0
@@ -212,17 +173,12 @@ class LockWaiters:
                 waiter.answer.set_exception(LockTimeout(f"{resources} was locked by others the whole time"))
 
     async def _find_rings(self, now: float) -> None:
-        """Detect deadlocks in namespaces where a request has waited long. A cycle must be seen twice."""
-        if not await self._finds_rings():  # the feature can be disabled at run time
-            for waiter in self._waiting.values():
-                waiter.ring_at = max(waiter.ring_at, now + _RING_S)
-            return
-        for namespace in {waiter.request.namespace for waiter in self._waiting.values() if now >= waiter.ring_at}:
-            watch = self._watches.setdefault(namespace, DeadlockDetector(self._store, namespace))
-            waiters = [waiter for waiter in self._waiting.values() if waiter.request.namespace == namespace]
-            is_news = await watch.look({waiter.request.scope for waiter in waiters})
-            for waiter in waiters:
-                waiter.ring_at = now + (_CONFIRM_S if is_news else _RING_S)
+        """Detect deadlocks once a request has waited long. Each must be seen twice."""
+        is_on = await self._finds_rings()  # the feature can be disabled at run time
+        waiters = list(self._waiting.values())
+        is_news = is_on and await self._detector.look([waiter.request for waiter in waiters if waiter.is_in_line])
+        for waiter in waiters:
+            waiter.ring_at = max(waiter.ring_at if not is_on else 0.0, now + (_CONFIRM_S if is_news else _RING_S))
 
 
 # Cancellation: a lock that was granted to a cancelled caller is released.
@@ -284,7 +240,9 @@ class StoreLockClient:
         self._leases = _Leases(RuntimeSettings())
         self.leaving = LockCancellation(self.store.release)
         self._finds_rings = finds_rings  # the default, unless overridden in the store
-        self.waiting = LockWaiters(self.store, finds_rings=self._looks_for_rings)
+        detector = DeadlockDetector(self.store, stores)
+        self.waiting = LockWaiters(self.store, finds_rings=self._looks_for_rings, detector=detector)
+        self.task_waits = TaskWaits(stores, detector, is_on=self._looks_for_rings)
 
     async def acquire(self, request: LockRequest, *, wait_ms: int | None, goes_on: Callable[[], bool]) -> Granted:
         """See LockClient. A store responds or fails immediately, so there is nothing to retry."""
@@ -393,6 +351,7 @@ class StoreLockClient:
     async def close(self) -> None:
         await self.leaving.close()
         await self.waiting.close()
+        await self.task_waits.close()
 
     # For threads without an event loop
 

@@ -164,6 +164,8 @@ async def show(session: "Session", resource: str, namespace: str) -> None:
     rows = [_standing_row("holds", one, now) for one in lock.holders]
     rows += [_standing_row(str(place), one, now) for place, one in enumerate(lock.waiters, 1)]
     session.out.table(STANDING_HEAD, rows, spare=("beats", "token", "priority"))
+    for sentence in lock.deadlock:
+        session.out.line(f"deadlock: {sentence}")
 
 
 def _standing_row(place: str, one: LockStanding, now: int) -> Row:

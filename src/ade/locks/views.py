@@ -2,9 +2,10 @@
 
 from itertools import chain
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ade.locks.deadlocks import Cycle, Edge, WaitGraph, nearest_edges, scopes_in_cycles
+from ade.locks.detector import explain_stuck
 from ade.locks.model import LockItem, LockMode, LockRequest, LockState, kind_of, place_in_line
 from ade.server.redaction import mark_private
 from ade.stores.ports import Stores
@@ -40,6 +41,7 @@ class LockView(Struct, frozen=True, kw_only=True):
     resource: str
     holders: list[LockStanding]
     waiters: list[LockStanding]
+    deadlock: list[str] = []  # who waits for what in a deadlock that a waiter is in; only if one resource was asked for
 
 
 class RequestView(Struct, frozen=True, kw_only=True):
@@ -92,6 +94,10 @@ async def view_locks(
             query = LockQuery(namespace=space, resource=name, limit=MOST_REQUESTS)
             known = await stores.locks.find(query)
         views.append(_view(space, name, known, stores.clock.steady()))
+    if resource is not None and any(one.waiters for one in views):
+        waiting = [each.request_id for one in views for each in one.waiters]
+        cycle = await explain_stuck(stores, request_ids=waiting)
+        views = [structs.replace(one, deadlock=cycle) for one in views]
     return views
 
 

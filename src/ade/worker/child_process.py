@@ -34,6 +34,7 @@ from ade.tasks.outcomes import Failed, HoldResponse
 from ade.worker import messages
 from ade.worker.context import Context, SyncContext
 from ade.worker.failures import failed, failure_of
+from ade.worker.instrumentation import RunReference, current_run
 from ade.worker.messages import (
     BeginEffect,
     ContextReply,
@@ -150,6 +151,7 @@ def perform(call: HandlerCall, line: WorkerConnection) -> HandlerReturned | Hand
     """Run one call; any failure becomes the response."""
     asking = RunRequests(call.facts.run_id, line)
     _tell_trace(call.facts.trace)
+    current_run.set(RunReference(call.facts.task_id, call.facts.run_id, call.facts.scope))
     try:
         outcome = _outcome(call, SyncContext(Context(call.facts, asking, lambda: False)))
     finally:

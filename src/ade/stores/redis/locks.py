@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ade.errors import AdeError, LockLost, UpgradeDeadlock
-from ade.locks.deadlocks import DeadlockVictimChoice, Resolution
+from ade.locks.deadlocks import DeadlockVictimChoice, GrantReturn, Resolution
 from ade.locks.model import DEFAULT_NAMESPACE, LockLimits, LockRequest, asks_too_often, has_too_many, too_many_wait
 from ade.stores.ports import LOCK
 from ade.stores.redis.client.client import RedisClient
@@ -124,9 +124,12 @@ class RedisLocks:
         return _only(answers)
 
     async def cure(self, namespace: str, cure: Resolution, cycle: tuple[str, ...]) -> LockRequest | None:
-        """Resolve a deadlock: abort the victim, or reorder the wait queue. Return None if the state has changed."""
+        """Resolve a deadlock: abort the victim, reorder the wait queue, or take back a grant. None if the state has
+        changed."""
         if isinstance(cure, DeadlockVictimChoice):
             verb, wanted = "abort_victim", {"id": cure.request_id, "cycle": cycle}
+        elif isinstance(cure, GrantReturn):
+            verb, wanted = "return_grant", {"id": cure.request_id}
         else:
             verb, wanted = "reorder", {"id": cure.request_id, "before": cure.before}
         _, answers = await self._do(verb, namespace, token=new_token(), **wanted)

@@ -8,7 +8,7 @@ import apsw
 import msgspec
 
 from ade.locks import rules as locks_rules
-from ade.locks.deadlocks import DeadlockVictimChoice, Resolution
+from ade.locks.deadlocks import DeadlockVictimChoice, GrantReturn, Resolution
 from ade.locks.model import DEFAULT_NAMESPACE, LockLimits, LockLoad, LockRequest, LockState
 from ade.locks.rules import NEWS_FOR_OTHERS, LockTable
 from ade.stores.ports import LOCK, Clock, Wakeups
@@ -97,6 +97,8 @@ class SqliteLocks:
         def verb(_: apsw.Connection, book: LockTable) -> LockRequest | None:
             if isinstance(cure, DeadlockVictimChoice):
                 return locks_rules.abort_victim(book, cure.request_id, cycle=cycle)
+            if isinstance(cure, GrantReturn):
+                return locks_rules.return_grant(book, cure.request_id)
             return locks_rules.let_pass(book, cure.request_id, before=cure.before)
 
         return await self._do(namespace, verb)
