@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from ade.locks.deadlocks import DeadlockVictimChoice, GrantReturn, QueueReorder
 from ade.locks.knots import (
@@ -119,27 +121,28 @@ def sites(draw: st.DrawFn) -> Site:
         if before is not None:
             site.after[task] = before
     for task in draw(st.permutations([*site.running, *site.pending])):
-        if task in site.pending:
-            wanted = draw(st.sets(st.sampled_from(LOCKS), max_size=2))
-            if wanted and task not in site.after:
-                ask(site, task, f"{task}-locks", *sorted(wanted), unattended=True)
-            continue
-        kind = draw(st.sampled_from(["nothing", "lock", "task", "task"]))
-        others = [each for each in (*site.running, *site.pending) if each != task]
-        if kind == "task" and others:
-            site.awaits[task] = draw(st.sampled_from(others))
-        elif kind == "lock":
-            name = draw(st.sampled_from(LOCKS))
-            if not ask(site, task, f"{task}-wish", name):
-                site.wants[task] = f"{task}-wish"
+        (pending_waits if task in site.pending else running_waits)(draw, site, task)
     return site
+
+
+def pending_waits(draw: st.DrawFn, site: Site, task: str) -> None:
+    wanted = draw(st.sets(st.sampled_from(LOCKS), max_size=2))
+    if wanted and task not in site.after:
+        ask(site, task, f"{task}-locks", *sorted(wanted), unattended=True)
+
+
+def running_waits(draw: st.DrawFn, site: Site, task: str) -> None:
+    kind = draw(st.sampled_from(["nothing", "lock", "task", "task"]))
+    others = [each for each in (*site.running, *site.pending) if each != task]
+    if kind == "task" and others:
+        site.awaits[task] = draw(st.sampled_from(others))
+    elif kind == "lock" and not ask(site, task, f"{task}-wish", draw(st.sampled_from(LOCKS))):
+        site.wants[task] = f"{task}-wish"
 
 
 def ask(site: Site, task: str, request_id: str, *names: str, unattended: bool = False) -> bool:
     request = wanting(request_id, *((name, WRITE) for name in names), scope=task)
     if unattended:
-        from msgspec import structs
-
         request = structs.replace(request, unattended=True)
     answer = site.locks.do(partial(acquire, request=request, wait_ms=None))
     return answer is not None and answer.is_granted
@@ -189,7 +192,7 @@ def test_everyone_who_is_stuck_is_in_a_cycle_or_waits_for_one(site: Site) -> Non
     for node in stuck:
         steps = cycle_through(node, waits, stuck)
         assert steps[0][0] == node
-        assert all(step[2] == following[0] for step, following in zip(steps, steps[1:], strict=False))
+        assert all(step[2] == following[0] for step, following in pairwise(steps))
         assert steps[-1][2] in {step[0] for step in steps}
 
 

@@ -7,11 +7,14 @@ from typing import TypeVar
 
 from msgspec import structs
 
+from ade.approvals.repository import check_lock_permission, newer_rulebook
+from ade.approvals.rulebook import Rulebook
 from ade.common.calls import either
 from ade.errors import (
     AdeError,
     DeadlockVictim,
     LockLost,
+    LockPlaceLost,
     LockRateLimited,
     LockTimeout,
     StoreError,
@@ -23,9 +26,11 @@ from ade.locks.holder import Granted
 from ade.locks.model import LockLimits, LockRequest, LockState, by_namespace
 from ade.locks.requests import leased
 from ade.logs import Log
-from ade.settings.runtime import RuntimeSettings, RuntimeSettingsCache
-from ade.stores.ports import Stores
+from ade.settings.runtime import RuntimeSettings
+from ade.settings.runtime import load as load_runtime
+from ade.stores.ports import LOST, Stores
 from ade.stores.resource_ports import LockStore, LockUpdates
+from ade.stores.wakeups import CachedDocument
 
 log = Log("ade.locks")
 
@@ -42,8 +47,9 @@ _MOST_BURIED = 100
 class LockWaiter:
     """A request that is about to be queued, or is waiting."""
 
-    def __init__(self, request: LockRequest, now: float) -> None:
+    def __init__(self, request: LockRequest, now: float, wait_ms: int | None = None) -> None:
         self.request = request
+        self.until = None if wait_ms is None else now + wait_ms / 1000  # from then on the store may remove it
         self.answer: asyncio.Future[LockRequest] = asyncio.get_running_loop().create_future()
         self.is_in_line = False
         self.ring_at = now + _FIRST_RING_S
@@ -75,16 +81,18 @@ class LockWaiters:
         self._news = asyncio.Event()  # a notification arrived that does not name a request
         self._beat_at = self._look_at = 0.0
 
-    def expect(self, request: LockRequest, asked_at: float | None = None) -> LockWaiter:
+    def expect(self, request: LockRequest, asked_at: float | None = None, *, wait_ms: int | None = None) -> LockWaiter:
         """Register a request before it is sent: it may be granted before the caller knows that it has to wait."""
-        waiter = self._waiting[request.id] = LockWaiter(request, self._time() if asked_at is None else asked_at)
+        now = self._time() if asked_at is None else asked_at
+        waiter = self._waiting[request.id] = LockWaiter(request, now, wait_ms)
         return waiter
 
     def forget(self, waiter: LockWaiter) -> None:
         self._waiting.pop(waiter.request.id, None)
 
     async def wait(self, waiter: LockWaiter, *, look_at_once: bool = False) -> LockRequest:
-        """Wait until it is granted; an upgrade, until it leaves the wait queue. Raises LockTimeout, DeadlockVictim.
+        """Wait until it is granted; an upgrade, until it leaves the wait queue. Raises LockTimeout, LockPlaceLost,
+        DeadlockVictim.
 
         Set `look_at_once` for a request that was not registered before it was sent: its notification may have been
         missed.
@@ -169,8 +177,10 @@ class LockWaiters:
                 waiter.answer.set_result(answer)
             elif waiter.request.upgrades is not None:  # upgraded, or its shared lock is gone: the caller checks
                 waiter.answer.set_result(waiter.request)
-            else:
+            elif waiter.until is not None and self._time() >= waiter.until:
                 waiter.answer.set_exception(LockTimeout(f"{resources} was locked by others the whole time"))
+            else:
+                waiter.answer.set_exception(place_lost(waiter.request))
 
     async def _find_rings(self, now: float) -> None:
         """Detect deadlocks once a request has waited long. Each must be seen twice."""
@@ -234,10 +244,11 @@ class StoreLockClient:
 
     def __init__(self, stores: Stores, *, limits: LockLimits | None = None, finds_rings: bool = True) -> None:
         self.store = stores.locks
+        self._wakeups = stores.wakeups
         self.limits = limits or LockLimits()
         self._loop = asyncio.get_running_loop()
-        self._runtime = RuntimeSettingsCache(stores)
-        self._leases = _Leases(RuntimeSettings())
+        self._stores = stores
+        self._settings = CachedDocument(stores, _load_settings)
         self.leaving = LockCancellation(self.store.release)
         self._finds_rings = finds_rings  # the default, unless overridden in the store
         detector = DeadlockDetector(self.store, stores)
@@ -247,7 +258,8 @@ class StoreLockClient:
     async def acquire(self, request: LockRequest, *, wait_ms: int | None, goes_on: Callable[[], bool]) -> Granted:
         """See LockClient. A store responds or fails immediately, so there is nothing to retry."""
         request = await self.leased(request)
-        waiter = self.waiting.expect(request)
+        await self.permit(request)
+        waiter = self.waiting.expect(request, wait_ms=wait_ms)
         try:
             asking = self.store.acquire(request, wait_ms=wait_ms, limits=self.limits)
             answer = await self.leaving.or_leave(request, asking)
@@ -279,27 +291,30 @@ class StoreLockClient:
         The grant is not renewed unless a holder takes it.
         """
         request = await self.capped(request)
+        await self.permit(request)
         answer = await self.store.acquire(request, wait_ms=None, limits=self.limits)
         if answer is not None and answer.state is LockState.VICTIM:
             await self.store.release(request.namespace, [request.id])
             answer = await self.store.acquire(request, wait_ms=None, first_seq=answer.seq, limits=self.limits)
         return answer if answer is not None and answer.is_granted else None
 
+    async def permit(self, request: LockRequest) -> None:
+        """Raise LockNotPermitted unless the rulebook lets the account of the request lock these resources."""
+        if await self.has_rules():
+            await check_lock_permission(self._stores, self._known.rules, request.account, request.resources)
+
+    async def has_rules(self) -> bool:
+        """Whether the rulebook says who may lock what."""
+        return bool((self._settings.fresh() or await self._settings.current()).rules)
+
     async def leased(self, request: LockRequest) -> LockRequest:
         """Return the request with the default lease if it has none. Raises InvalidLock."""
-        leases = self._leases_of(self._runtime.fresh() or await self._runtime.current())
-        return leased(request, usual_ms=leases.usual_ms, longest_ms=leases.longest_ms)
-
-    def _leases_of(self, runtime: RuntimeSettings) -> "_Leases":
-        """Thread-safe. Computed once per settings object."""
-        leases = self._leases
-        if leases.runtime is not runtime:
-            leases = self._leases = _Leases(runtime)
-        return leases
+        settings = self._settings.fresh() or await self._settings.current()
+        return leased(request, usual_ms=settings.usual_ms, longest_ms=settings.longest_ms)
 
     async def capped(self, request: LockRequest) -> LockRequest:
         """Limit a lease that no user has chosen, such as a worker's, to the maximum of the store."""
-        most_ms = self._leases_of(self._runtime.fresh() or await self._runtime.current()).longest_ms
+        most_ms = (self._settings.fresh() or await self._settings.current()).longest_ms
         return structs.replace(request, ttl_ms=most_ms) if request.ttl_ms > most_ms else request
 
     async def renew(
@@ -311,12 +326,20 @@ class StoreLockClient:
     async def release(self, request: LockRequest) -> None:
         await self.leaving.leave(request)
 
+    def watch_losses(self, tell: Callable[[], None], held: Callable[[], Iterable[LockRequest]]) -> Callable[[], None]:
+        """See LockClient. Every process is told of every forced release: they are rare."""
+        return self._wakeups.follow(LOST, tell)
+
     @property
     def heartbeat_s(self) -> float:
-        return (self._runtime.peek() or RuntimeSettings()).get("lock.heartbeat_interval_s")
+        return self._known.runtime.get("lock.heartbeat_interval_s")
 
     async def refresh(self) -> None:
-        await self._runtime.current()
+        await self._settings.current()
+
+    @property
+    def _known(self) -> "_LockSettings":
+        return self._settings.peek() or _DEFAULTS
 
     async def upgrade(
         self, grant: LockRequest, resource: str, *, upgrade_id: str, wait_ms: int | None
@@ -358,12 +381,17 @@ class StoreLockClient:
     @property
     def is_up_to_date(self) -> bool:
         """Whether the settings are loaded. Thread-safe; if false, the thread must wait for `refresh` first."""
-        return self._runtime.fresh() is not None
+        return self._settings.fresh() is not None
+
+    @property
+    def is_governed(self) -> bool:
+        """Whether the rulebook says who may lock what: then a thread must `permit` its request on the event loop."""
+        return bool(self._known.rules)
 
     def acquire_blocking(self, request: LockRequest, *, wait_ms: int | None) -> Granted:
         """Return the grant, or the waiting request to pass to `wait_in_line`. Raises the errors of `acquire`."""
-        leases, asked_at = self._leases_of(self._runtime.peek() or RuntimeSettings()), self._loop.time()
-        request = leased(request, usual_ms=leases.usual_ms, longest_ms=leases.longest_ms)
+        settings, asked_at = self._known, self._loop.time()
+        request = leased(request, usual_ms=settings.usual_ms, longest_ms=settings.longest_ms)
         try:
             answer = self.store.acquire_blocking(request, wait_ms=wait_ms, limits=self.limits)
         except (TooManyLocks, LockRateLimited):
@@ -375,9 +403,9 @@ class StoreLockClient:
             raise _is_taken(request)
         return answer, asked_at
 
-    async def wait_in_line(self, request: LockRequest, asked_at: float) -> Granted:
+    async def wait_in_line(self, request: LockRequest, asked_at: float, wait_ms: int | None = None) -> Granted:
         """Wait, on the event loop, for a request that a thread sent at `asked_at` and that was queued."""
-        waiter = self.waiting.expect(request, asked_at)
+        waiter = self.waiting.expect(request, asked_at, wait_ms=wait_ms)
         try:
             answer = await self.leaving.or_leave(request, self.waiting.wait(waiter, look_at_once=True))
         finally:
@@ -395,16 +423,34 @@ class StoreLockClient:
             log.warning("lock.not_released", request_id=request.id, error=str(error))
 
     async def _looks_for_rings(self) -> bool:
-        return (await self._runtime.current()).is_on("deadlock_detection", otherwise=self._finds_rings)
+        return (await self._settings.current()).runtime.is_on("deadlock_detection", otherwise=self._finds_rings)
 
 
-class _Leases:
-    """Default and maximum lease lengths from the settings."""
+class _LockSettings:
+    """What the settings and the rulebook say about locks."""
 
-    def __init__(self, runtime: RuntimeSettings) -> None:
+    def __init__(self, runtime: RuntimeSettings, rulebook: Rulebook) -> None:
         self.runtime = runtime
+        self.rulebook = rulebook
+        self.rules = rulebook.locks
         self.usual_ms = round(runtime.get("lock.default_ttl_s") * 1000)
         self.longest_ms = round(runtime.get("lock.max_ttl_s") * 1000)
+
+
+_DEFAULTS = _LockSettings(RuntimeSettings(), Rulebook())
+
+
+async def _load_settings(stores: Stores, known: _LockSettings | None) -> _LockSettings:
+    rulebook = newer_rulebook(stores, None if known is None else known.rulebook)
+    return _LockSettings(*await asyncio.gather(load_runtime(stores), rulebook))
+
+
+def place_lost(request: LockRequest) -> LockPlaceLost:
+    """Create the error for a waiter whose place is gone although there was time left."""
+    return LockPlaceLost(
+        f"the place in line for {', '.join(request.resources)} is gone: someone released it by force, it was not"
+        " renewed in time, or the store has lost data"
+    )
 
 
 def _is_taken(request: LockRequest) -> LockTimeout:

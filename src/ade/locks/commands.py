@@ -209,7 +209,7 @@ async def acquire(
 
     if session.server is None:
         async with session.open_app() as app:
-            return await run_with_lock(app.lock(*wanted, **options), command)
+            return await run_with_lock(app.lock(*wanted, **options).on_behalf_of(session.account), command)
     from ade.locks.http_client import HttpLock
 
     owner = options.pop("owner") or f"{socket.gethostname()}-{os.getpid()}"

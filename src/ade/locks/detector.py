@@ -11,7 +11,7 @@ import re
 import time as system_time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Raw, Struct, structs
 
@@ -429,8 +429,9 @@ class DeadlockDetector:
                 return await self._locks.cure(requests[cure.request_id].namespace, cure, said) is not None
             wait = structs.replace(stored[cure.wait_id].record, victim="; ".join(said))
             marked = structs.replace(WAITS.put(cure.wait_id, wait, seen=stored[cure.wait_id].version), is_quiet=True)
-            payload = {"task_id": wait.task_id, "run_id": wait.run_id, "awaits": wait.awaits, "cycle": list(said)}
-            await stores.documents.write([lease, marked], [Event(type=DEADLOCK, at=now, payload=payload)])
+            about: dict[str, object] = {"task_id": wait.task_id, "run_id": wait.run_id, "awaits": wait.awaits}
+            event = Event(type=DEADLOCK, at=now, payload={**about, "cycle": list(said)})
+            await stores.documents.write([lease, marked], [event])
         except StaleWrite:
             return False
         self.victims[cure.wait_id] = "; ".join(said)
@@ -504,7 +505,8 @@ class TaskWaits:
             self._job = self._loop.create_task(self._work(), name="ade-task-waits")
         job = asyncio.ensure_future(ending)
         try:
-            await asyncio.wait({job, one.aborted}, return_when=asyncio.FIRST_COMPLETED)
+            either_ends: set[asyncio.Future[Any]] = {job, one.aborted}
+            await asyncio.wait(either_ends, return_when=asyncio.FIRST_COMPLETED)
             if job.done():
                 return job.result()
             raise DeadlockVictim(

@@ -1,8 +1,8 @@
 """Deadlocks among waits of every kind: locks, other tasks, concurrency limits, workers, and agents.
 
-A run waits for locks (see `ade.locks.deadlocks`) and for other tasks; these wait for dependencies, locks, and a place to
-run. Whoever waits for a place waits for *any* of those who have one, so that a cycle alone is no deadlock there: a task
-behind a limit of two is stuck only if both runs that use it are. Everything is decided on one snapshot.
+A run waits for locks (see `ade.locks.deadlocks`) and for other tasks; these wait for dependencies, locks, and a place
+to run. Whoever waits for a place waits for *any* of those who have one, so that a cycle alone is no deadlock there: a
+task behind a limit of two is stuck only if both runs that use it are. Everything is decided on one snapshot.
 """
 
 from collections import defaultdict

@@ -14,7 +14,9 @@ from ade.stores.resource_ports import LockQuery
 MOST_REQUESTS = 10_000
 _MOST_IN_RINGS = 100  # scopes whose cycles are searched
 
-mark_private(LockRequest, "wait_until", "rank", "unattended")  # here, before the JSON form of a graph is compiled
+mark_private(
+    LockRequest, "wait_until", "rank", "unattended", "account"
+)  # here, before the JSON form of a graph is compiled
 
 
 class LockStanding(Struct, frozen=True, kw_only=True):
@@ -176,6 +178,13 @@ class LocksRenewed(Struct, frozen=True, kw_only=True):
     renewed: list[RequestView]
     lost: list[str] = []
     gave_way: list[str] = []  # a subset of lost: deadlock victims
+
+
+class LocksWatched(Struct, frozen=True, kw_only=True):
+    """The lock requests, and the runs, that have lost their locks; empty if all were there the whole time."""
+
+    lost: list[str] = []
+    lost_runs: list[str] = []
 
 
 class LocksReleased(Struct, frozen=True, kw_only=True):

@@ -82,7 +82,7 @@ class LockStore(Protocol):
         """Downgrade an exclusive lock to a shared one. Raises LockLost."""
 
     async def take_away(self, namespace: str, request_id: str, *, reason: str, by: str) -> LockRequest | None:
-        """Force the end of a grant or a wait; None if it is gone."""
+        """Force the end of a grant or a wait, and send a LOST wake-up to its holder; None if it is gone."""
 
     async def cure(self, namespace: str, cure: Resolution, cycle: tuple[str, ...]) -> LockRequest | None:
         """Resolve a deadlock: abort the victim, let a waiter go first, or take locks back from an unclaimed task.

@@ -151,7 +151,8 @@ def perform(call: HandlerCall, line: WorkerConnection) -> HandlerReturned | Hand
     """Run one call; any failure becomes the response."""
     asking = RunRequests(call.facts.run_id, line)
     _tell_trace(call.facts.trace)
-    current_run.set(RunReference(call.facts.task_id, call.facts.run_id, call.facts.scope))
+    facts = call.facts
+    current_run.set(RunReference(facts.task_id, facts.run_id, facts.scope, facts.author))
     try:
         outcome = _outcome(call, SyncContext(Context(call.facts, asking, lambda: False)))
     finally:

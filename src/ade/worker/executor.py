@@ -128,7 +128,7 @@ class RunExecutor:
 
     async def _work(self, run: Run) -> None:
         run.began = True
-        current_run.set(RunReference(run.task.id, run.id, request_id(run.task)))
+        current_run.set(RunReference(run.task.id, run.id, request_id(run.task), run.task.author_id))
         gates = self._gates
         outcome: Outcome | None = None
         try:

@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 
 
 class RunReference(NamedTuple):
-    """A run: its task, its ID, and its lock scope."""
+    """A run: its task, its ID, its lock scope, and the author of the task."""
 
     task_id: str
     run_id: str
     scope: str = ""
+    author: str | None = None
 
 
 current_run: ContextVar[RunReference | None] = ContextVar("ade_run", default=None)  # whose code this is

@@ -11,6 +11,7 @@ from msgspec import Raw, structs
 from ade.accounts.model import Permission
 from ade.errors import IllegalTransition, ResultExpired, WaitTimeout
 from ade.events.model import Event, is_of_access
+from ade.locks.model import normal_name
 from ade.server.context import RequestContext, Services, can_read_access_events, check_own, page, position
 from ade.server.operation import ETagUse, RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page
@@ -112,7 +113,7 @@ def query_of(query: TaskFilter) -> TaskQuery:
         queue=query.queue,
         name=query.name,
         tag=query.tag,
-        resource=query.resource,
+        resource=None if query.resource is None else normal_name(query.resource),
         parent_id=query.parent,
         author_id=query.author,
         worker_id=query.worker,
