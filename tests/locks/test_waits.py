@@ -11,10 +11,10 @@ import pytest
 from ade import Task
 from ade.errors import DeadlockVictim
 from ade.locks.client import LockWaiters
-from ade.locks.detector import WAITS, DeadlockDetector, TaskWaits
+from ade.locks.detector import DeadlockDetector, TaskWaits
 from ade.locks.model import write
 from ade.locks.requests import request_id, request_of
-from ade.locks.views import view_locks
+from ade.locks.views import WAITS, RunWait, view_locks
 from ade.tasks.explain import explain
 from ade.testing import TestClock
 from ade.worker.instrumentation import RunReference
@@ -43,17 +43,19 @@ class Play:
         self.scene = Scene(stores, clock)
         self.began = clock.steady()
         self.is_over = asyncio.Event()
-        self.detector = detector = DeadlockDetector(stores.locks, stores, time=self.time)
-        self.runs = TaskWaits(stores, detector, is_on=self._yes, time=self.time, rest=self._rest)
+        self.detector = DeadlockDetector(stores.locks, stores, time=self.time)
+        self.runs = TaskWaits(stores, self.detector, is_on=self._yes, time=self.time, rest=self._rest)
         self.lockers = LockWaiters(
             stores.locks,
             finds_rings=self._yes,
-            detector=detector,
+            detector=DeadlockDetector(stores.locks, stores, time=self.time),
             randomness=lambda: 1.0,
             time=self.time,
             rest=self._rest,
         )
         self._names = 0
+        self._resting: list[tuple[float, asyncio.Event, asyncio.Future[None]]] = []
+        self._moving: asyncio.Task[None] | None = None
         self.waiting: list[asyncio.Task[Any]] = []
 
     def time(self) -> float:
@@ -62,12 +64,26 @@ class Play:
     async def _yes(self) -> bool:
         return True
 
-    async def _rest(self, _news: asyncio.Event, seconds: float) -> None:
-        if self.clock.steady() - self.began >= WITHIN_S * 1000:
-            self.is_over.set()
-            await asyncio.Event().wait()
-        self.clock.advance(seconds)
-        await asyncio.sleep(0)
+    async def _rest(self, news: asyncio.Event, seconds: float) -> None:
+        rest = (self.time() + seconds, news, asyncio.get_running_loop().create_future())
+        self._resting.append(rest)
+        if self._moving is None:
+            self._moving = asyncio.create_task(self._move_time())
+        await rest[2]
+
+    async def _move_time(self) -> None:
+        """Let time pass up to the earliest end of a rest, but only while everyone rests, and for seven seconds."""
+        while self.clock.steady() - self.began < WITHIN_S * 1000:
+            await asyncio.sleep(0)
+            jobs = [job for job in (self.runs._job, self.lockers._job) if job is not None and not job.done()]
+            woken = next((rest for rest in self._resting if rest[1].is_set()), None)
+            if woken is None and jobs and len(self._resting) >= len(jobs):
+                woken = min(self._resting, key=lambda rest: rest[0])
+                self.clock.advance(max(woken[0] - self.time(), 0.0))
+            if woken is not None:
+                self._resting.remove(woken)
+                woken[2].set_result(None)
+        self.is_over.set()
 
     async def start(self, name: str = "send", **fields: Any) -> Task:
         return await self.scene.start(name, **fields)
@@ -116,6 +132,8 @@ class Play:
         return [str(error) for error in errors if isinstance(error, DeadlockVictim)]
 
     async def close(self) -> None:
+        if self._moving is not None:
+            self._moving.cancel()
         await self.lockers.close()
         await self.runs.close()
         for one in self.waiting:
@@ -327,9 +345,7 @@ async def test_explain_names_the_whole_cycle_with_tasks_authors_and_resources(pl
 
 
 async def store_wait(play: Play, **fields: str) -> None:
-    from ade.locks.detector import TaskWait
-
-    record = TaskWait(**fields, expires_at=play.clock.now() + 15_000)
+    record = RunWait(**fields, expires_at=play.clock.now() + 15_000)
     await play.stores.documents.write([WAITS.put("w", record, seen=0)])
 
 

@@ -251,9 +251,10 @@ class StoreLockClient:
         self._settings = CachedDocument(stores, _load_settings)
         self.leaving = LockCancellation(self.store.release)
         self._finds_rings = finds_rings  # the default, unless overridden in the store
+        # Each has its own detector, because that remembers what its own waiters saw at the last look.
         detector = DeadlockDetector(self.store, stores)
         self.waiting = LockWaiters(self.store, finds_rings=self._looks_for_rings, detector=detector)
-        self.task_waits = TaskWaits(stores, detector, is_on=self._looks_for_rings)
+        self.task_waits = TaskWaits(stores, DeadlockDetector(self.store, stores), is_on=self._looks_for_rings)
 
     async def acquire(self, request: LockRequest, *, wait_ms: int | None, goes_on: Callable[[], bool]) -> Granted:
         """See LockClient. A store responds or fails immediately, so there is nothing to retry."""

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from ade.agents.views import blocking_agents
 from ade.common.gcra import RateState, next_allowed_ms
 from ade.errors import UnknownTask
-from ade.locks.detector import explain_stuck
 from ade.locks.model import DEFAULT_NAMESPACE, LockRequest, LockSpec, conflict, place_in_line
 from ade.locks.requests import request_id
+from ade.locks.views import explain_stuck
 from ade.stores.ports import Stores, TaskQuery
 from ade.stores.resource_ports import LockQuery
 from ade.tasks.lifecycle import CLAIMABLE, Status
