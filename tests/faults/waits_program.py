@@ -16,12 +16,12 @@ def app_on(url: str) -> Ade:
         return "done"
 
     @app.task(name="single", concurrency=1)
-    async def single(lock: str, ctx: Context) -> str:
+    async def single(ctx: Context, lock: str) -> str:
         async with ctx.lock(lock, namespace="east"):
             return "done"
 
     @app.task(name="parent", max_attempts=2)
-    async def parent(lock: str, ctx: Context) -> str:
+    async def parent(ctx: Context, lock: str) -> str:
         """Hold a lock, and wait for a child that needs it; another attempt does without the lock."""
         if ctx.attempt > 1:
             return await (await ctx.enqueue(leaf)).result()
@@ -29,7 +29,7 @@ def app_on(url: str) -> Ade:
             return await (await ctx.enqueue(leaf.with_options(locks=[lock]))).result()
 
     @app.task(name="mixed", max_attempts=2)
-    async def mixed(lock: str, ctx: Context) -> str:
+    async def mixed(ctx: Context, lock: str) -> str:
         """Hold a lock that one `single` waits for, and wait for another one, which needs its place."""
         async with ctx.lock(lock, namespace="east"):
             await ctx.enqueue(single, lock)

@@ -327,7 +327,7 @@ class StoreLockClient:
     async def release(self, request: LockRequest) -> None:
         await self.leaving.leave(request)
 
-    def watch_losses(self, tell: Callable[[], None], held: Callable[[], Iterable[LockRequest]]) -> Callable[[], None]:
+    def watch_losses(self, tell: Callable[[], None], held: Callable[[], Iterable[LockRequest]]) -> Callable[[], object]:
         """See LockClient. Every process is told of every forced release: they are rare."""
         return self._wakeups.follow(LOST, tell)
 

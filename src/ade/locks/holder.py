@@ -183,7 +183,7 @@ class LockClient(Protocol):
     def renews_at_once(self) -> int:
         """How many IDs one call of `renew` takes."""
 
-    def watch_losses(self, tell: Callable[[], None], held: Callable[[], Iterable[LockRequest]]) -> Callable[[], None]:
+    def watch_losses(self, tell: Callable[[], None], held: Callable[[], Iterable[LockRequest]]) -> Callable[[], object]:
         """Call back on the running loop when a lock, perhaps one of those held, was released by force.
 
         Returns a function to stop. A call can be lost: the next renewal finds out.

@@ -230,7 +230,7 @@ class HttpLockClient:
         async with asyncio.timeout(_RELEASE_S):
             await self._client.release_locks(ids=list(request_ids), namespace=namespace)
 
-    def watch_losses(self, tell: Callable[[], None], held: Callable[[], Iterable[LockRequest]]) -> Callable[[], None]:
+    def watch_losses(self, tell: Callable[[], None], held: Callable[[], Iterable[LockRequest]]) -> Callable[[], object]:
         """See LockClient. One long request waits at the server while a lock is held for longer than a second."""
         watching = watch_over_http(
             self._client, lambda: by_namespace(held()), dict, self._acquired, lambda _lost: tell()
