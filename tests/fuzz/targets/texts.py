@@ -118,7 +118,7 @@ def names(data: bytes) -> None:
     can = let(lambda: capabilities_of(text.split(","), "needs", InvalidTask), InvalidTask)
     assert can is None or are_met(as_text(can), can)
     taken = [
-        passes(lambda: lock_name("resource", text), InvalidLock),
+        let(lambda: lock_name("resource", text), InvalidLock) is not None,
         passes(lambda: check_inbox_id(text), InvalidInbox),
         passes(lambda: check_queue_name(text), InvalidTask),
         passes(lambda: check_name(text), InvalidTask),
