@@ -13,6 +13,7 @@ REASONS: Mapping[str, str] = {
     "no_worker": "no worker is running, or none of them has its name or looks at its queue, or all that do are "
     "draining or stuck",
     "capabilities": "none of the workers for it has all the capabilities it needs; the facts say what is missing",
+    "deadlock": "it waits for something that in turn waits for it; the facts have the whole cycle",
     "workers_busy": "every worker that could run it is at its concurrency",
     "agent_capacity": "every worker that could run it works for an agent that is full, draining or offline; the facts "
     "name them",

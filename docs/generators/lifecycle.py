@@ -62,6 +62,7 @@ FAILURE_MEANS: Mapping[FailureKind, str] = {
     FailureKind.OUT_OF_MEMORY: "the run ran out of memory",
     FailureKind.DEPENDENCY_FAILED: "a task it waits for did not complete, and it asked to fail then",
     FailureKind.DENIED: "a guard rule forbids it",
+    FailureKind.DEADLOCK: "the run waited in a deadlock, and was chosen to give way",
     FailureKind.DEADLINE_PASSED: "its deadline passed before it ran",
 }
 

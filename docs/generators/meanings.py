@@ -30,6 +30,8 @@ NAMES_MEAN: Mapping[str, str] = {
     "Fence": "for the owner of a resource: refuses writes of those who have lost their lock",
     "LockHandle": "a lock that is held: its token, whether it is lost, from reading to writing and back",
     "LockLost": "raised by a block whose lock is lost",
+    "LockNotPermitted": "raised where the rulebook does not let the account lock the resource",
+    "LockPlaceLost": "raised where a lock is waited for, if the place in line is gone",
     "LockTimeout": "raised where a lock is waited for, after the time one wanted to wait",
     "RateLimited": "raise it in a handler: the other side asks for patience",
     "Retry": "raise it in a handler: run me again, after a time of my choice",

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ade.errors import AdeError as AdeError
     from ade.errors import DeadlockVictim as DeadlockVictim
     from ade.errors import LockLost as LockLost
+    from ade.errors import LockNotPermitted as LockNotPermitted
+    from ade.errors import LockPlaceLost as LockPlaceLost
     from ade.errors import LockRateLimited as LockRateLimited
     from ade.errors import LockTimeout as LockTimeout
     from ade.errors import StaleToken as StaleToken
@@ -71,6 +73,8 @@ _HOMES = {
     "DeadlockVictim": "ade.errors",
     "UpgradeDeadlock": "ade.errors",
     "TooManyLocks": "ade.errors",
+    "LockNotPermitted": "ade.errors",
+    "LockPlaceLost": "ade.errors",
     "LockRateLimited": "ade.errors",
     "Fence": "ade.locks.holder",
     "LockHandle": "ade.app.lock",
@@ -108,6 +112,8 @@ __all__ = [
     "ItemKind",
     "LockHandle",
     "LockLost",
+    "LockNotPermitted",
+    "LockPlaceLost",
     "LockRateLimited",
     "LockTimeout",
     "NewItem",

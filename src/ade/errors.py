@@ -368,6 +368,18 @@ class LockTimeout(AdeError):
     code = "lock_timeout"
 
 
+class LockPlaceLost(AdeError):
+    """The place in line is gone before the time to wait was over. Request the lock again: others may be ahead now."""
+
+    code = "lock_place_lost"
+
+
+class LockNotPermitted(AdeError):
+    """The rulebook does not allow this account to lock this resource. Ask those who may, or an admin to change it."""
+
+    code = "lock_not_permitted"
+
+
 class DeadlockVictim(AdeError):
     """This owner was the victim of a deadlock. Release all your locks and try again."""
 

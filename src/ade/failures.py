@@ -15,6 +15,7 @@ ReportedKind = Literal[
     "bad_arguments",
     "bad_result",
     "out_of_memory",
+    "deadlock",
 ]  # what whoever carries out a run may say of its failure
 
 
@@ -34,6 +35,7 @@ class FailureKind(StrEnum):
     DEPENDENCY_FAILED = auto()
     DEADLINE_PASSED = auto()
     DENIED = auto()  # a guard rule forbids it
+    DEADLOCK = auto()  # the run was the victim of a deadlock
 
 
 class FailurePolicy(Struct, frozen=True, kw_only=True):
@@ -59,6 +61,7 @@ FAILURES: Mapping[FailureKind, FailurePolicy] = {
     FailureKind.DEPENDENCY_FAILED: FailurePolicy(retry=False),
     FailureKind.DEADLINE_PASSED: FailurePolicy(retry=False),
     FailureKind.DENIED: FailurePolicy(retry=False),
+    FailureKind.DEADLOCK: FailurePolicy(retry=True),
 }
 
 MAX_THROTTLES = 20  # after this many uncounted retries, a rate limit counts like any failure

@@ -13,7 +13,7 @@ from ade import Client, write
 from ade.client.http_transport import HttpTransport
 from ade.client.transport import OperationCall
 from ade.errors import DeadlockVictim, InvalidLock, LockLost, LockTimeout, ServerUnreachable
-from ade.locks.client import DeadlockDetector
+from ade.locks.detector import DeadlockDetector
 from ade.locks.http_client import HttpLock, HttpLockClient
 from ade.locks.views import LockView
 from ade.server.problems import Problem, error_of
@@ -193,9 +193,9 @@ async def test_a_victim_of_a_deadlock_leaves_the_line(server: ServerHarness) -> 
 
         crossing = asyncio.gather(cross(first, REPO, other), cross(second, other, REPO), return_exceptions=True)
         await asyncio.wait_for(asyncio.gather(first_waits.wait(), second_waits.wait()), 60)
-        detector = DeadlockDetector(locks, "default")
+        detector = DeadlockDetector(locks)
         for _ in range(2):
-            await detector.look({one.scope for one in await locks.find(LockQuery(limit=10))})
+            await detector.look(await locks.find(LockQuery(limit=10)))
         results = await asyncio.wait_for(crossing, 60)
         assert [type(one) for one in results if one is not None] == [DeadlockVictim]
         assert await locks.find(LockQuery(limit=10)) == []

@@ -7,10 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ade import Ade
+from ade import Ade, Status
 from tests.domain import LockQuery
 from tests.faults.deadlock_program import SETTINGS, Part
 from tests.faults.programs import Program, Stage, stage
+from tests.faults.waits_program import app_on
 from tests.servers.pool import POOL
 from tests.waiting import eventually
 
@@ -161,3 +162,27 @@ async def test_of_two_readers_that_both_want_to_write_the_second_hears_at_once(p
     assert through.words() == ["holds", "asks", "through", "done"]
     assert "deadlock_victim" not in refused.words(), "nobody has to look for a ring first"
     assert through.moment("through") < refused.moment("through")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", ["parent", "mixed"])
+async def test_a_run_that_waits_for_a_task_that_waits_for_it_gives_way_within_seven_seconds(
+    programs: Stage, name: str, place: str
+) -> None:
+    """Two workers in processes of their own; the clock is that of the machine."""
+    url = PLACES[place](programs.folder)
+    workers = [programs.start(f"worker-{number}", "tests.faults.waits_program", url) for number in range(2)]
+    for worker in workers:
+        await worker.until_it_says("ready")
+    app = app_on(url)
+    async with app:
+        handle = await app.enqueue(name, {"lock": f"thing:{name}"})
+        ended = await handle.wait(90)
+        events = await (await app.open()).stores.events.read(0, 10_000)
+
+    assert ended.status is Status.COMPLETED
+    [found] = [event for event in events if event.type == "lock.deadlock"]
+    closed_at = max(event.at for event in events if event.type == "task.claimed" and event.seq < found.seq)
+    assert found.at - closed_at < 7_000
+    assert sum(worker.log().count("lock.deadlock") for worker in workers) == 1, "one line"

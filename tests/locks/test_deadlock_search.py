@@ -139,7 +139,8 @@ async def test_a_ring_is_opened_after_a_second_and_a_second_look(looks: Looks) -
     began = looks.clock.steady() / 1000
     waiting_room = room(looks, passing)
     waiting = [
-        asyncio.create_task(waiting_room.wait(waiting_room.expect(one))) for one in await a_ring(looks, wait_ms=20_000)
+        asyncio.create_task(waiting_room.wait(waiting_room.expect(one, wait_ms=20_000)))
+        for one in await a_ring(looks, wait_ms=20_000)
     ]
 
     async with asyncio.timeout(300):
@@ -155,7 +156,8 @@ async def test_a_ring_stays_where_nobody_is_to_look_for_one(looks: Looks) -> Non
     passing = Passing(looks.clock, 60)
     waiting_room = room(looks, passing, finds_rings=False)
     waiting = [
-        asyncio.create_task(waiting_room.wait(waiting_room.expect(one))) for one in await a_ring(looks, wait_ms=20_000)
+        asyncio.create_task(waiting_room.wait(waiting_room.expect(one, wait_ms=20_000)))
+        for one in await a_ring(looks, wait_ms=20_000)
     ]
 
     async with asyncio.timeout(300):

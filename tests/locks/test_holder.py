@@ -280,7 +280,7 @@ async def test_threads_without_a_loop_have_it_one_after_the_other(
         request, asked_at = wanting(DB), time.monotonic()
         held = holder.acquire_blocking(request, wait_ms=None)
         if isinstance(held, LockRequest):
-            held = asyncio.run_coroutine_threadsafe(holder.wait_in_line(held, asked_at), loop).result(60)
+            held = asyncio.run_coroutine_threadsafe(holder.wait_in_line(held, asked_at, None), loop).result(60)
         tokens.append(held.token())
         holder.release_blocking(held)
 

@@ -100,10 +100,14 @@ async def test_locks_do_not_read_the_settings_each_time(stores: Stores) -> None:
             kinds.append(kind)
             return await stores.documents.list_documents(kind)
 
+        async def fetch(self, kind: str, ids: Sequence[str]) -> Sequence[Document | None]:
+            kinds.append(kind)
+            return await stores.documents.fetch(kind, ids)
+
     counting: Any = Counting()
     holder = LockHolder(StoreLockClient(replace(stores, documents=counting)))
     await holder.client.refresh()
-    holder.client._runtime._current_at += 60.0  # for a minute nothing is too old
+    holder.client._settings._current_at += 60.0  # for a minute nothing is too old
     for _ in range(50):
         await lease_of(holder, wanting())
     await holder.close()

@@ -13,7 +13,7 @@ from tests.domain import LAST_MOMENT, Change, ChangePrecondition, Verb
 from tests.tasks.factories import MIDDLE, NOW, failure, raw, running_task
 
 # What the failure table promises, written down a second time.
-RETRIED = {"raised", "retry_asked", "worker_died", "timed_out", "rate_limited"}
+RETRIED = {"raised", "retry_asked", "worker_died", "timed_out", "rate_limited", "deadlock"}
 FREE = {"rate_limited"}
 GROWS = {"timed_out"}
 ALERTS = {"out_of_memory"}

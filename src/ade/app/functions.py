@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypeVa
 import msgspec
 from msgspec import structs
 
+from ade.app.lock import account_here
 from ade.approvals.model import Decision
 from ade.approvals.rollback import roll_back
 from ade.approvals.service import start, vote
@@ -84,7 +85,7 @@ class DirectLocks:
             await self._release(held)
 
     async def _take(self, wanted: TakeLock) -> "HeldLock":
-        request = wanted.request(id=os.urandom(16).hex(), owner=self._owner)
+        request = wanted.request(id=os.urandom(16).hex(), owner=self._owner, account=account_here(self._app))
         return await (await self._app.open()).side.locks.acquire(request, wait_ms=wanted.wait_ms)
 
     async def _release(self, held: "HeldLock") -> None:

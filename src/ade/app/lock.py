@@ -15,8 +15,9 @@ from msgspec import structs
 from ade.common.calls import Call, is_loop_running
 from ade.errors import InvalidLock, WouldBlock
 from ade.locks.holder import HeldLock, Interruption, LockScope, Place, current, scope_at
-from ade.locks.model import LockMode, LockRequest, LockSpec, lock_specs_of
+from ade.locks.model import LockMode, LockRequest, LockSpec, lock_specs_of, normal_name
 from ade.locks.requests import ttl_ms_of, validate_request, wait_ms_of
+from ade.worker.instrumentation import current_run
 
 if TYPE_CHECKING:
     from ade.app.ade import Ade
@@ -69,9 +70,10 @@ class LockHandle:
     def _named(self, resource: str | None) -> str:
         if resource is None and len(self.resources) == 1:
             return self.resources[0]
-        if resource not in self.resources:
+        name = normal_name(resource or "")
+        if name not in self.resources:
             raise InvalidLock(f"name one of the resources that are locked: {', '.join(self.resources)}")
-        return resource
+        return name
 
 
 class Lock:
@@ -107,6 +109,11 @@ class Lock:
             purpose=purpose,
             task_id=task_id,
         )
+
+    def on_behalf_of(self, account: str) -> "Lock":
+        """Request the lock for this account, which the rulebook must allow to lock these resources."""
+        self._request = structs.replace(self._request, account=account)
+        return self
 
     async def __aenter__(self) -> LockHandle:
         task = asyncio.current_task()
@@ -163,13 +170,24 @@ class Lock:
         if not holder.client.is_up_to_date:
             self._app.portal.run(holder.client.refresh())
         request, asked_at = self._new_request(scope), time.monotonic()
+        if holder.client.is_governed:
+            self._app.portal.run(holder.client.permit(request))
         held = holder.acquire_blocking(request, wait_ms=self._wait_ms)
         if isinstance(held, LockRequest):
-            held = self._app.portal.run(holder.wait_in_line(held, asked_at))
+            held = self._app.portal.run(holder.wait_in_line(held, asked_at, self._wait_ms))
         return LockHandle(self._app, holder, held)
 
     def _new_request(self, scope: LockScope) -> LockRequest:
-        return structs.replace(self._request, id=os.urandom(16).hex(), scope=scope.id)
+        account = self._request.account or account_here(self._app)
+        return structs.replace(self._request, id=os.urandom(16).hex(), scope=scope.id, account=account)
+
+
+def account_here(app: "Ade") -> str | None:
+    """Return on whose behalf this code requests locks: the author of the task that it runs, else that of the app."""
+    run = current_run.get()
+    if run is not None:
+        return run.author
+    return getattr(app, "author", None) or os.environ.get("ADE_USER") or None
 
 
 def _holder_of_threads(app: "Ade") -> "LockHolder[StoreLockClient]":
@@ -195,7 +213,8 @@ class _LockEntry:
         known = scope_at(at)
         self._token: Token[LockScope | None] | None = None
         if known is None:
-            known = LockScope(at, os.urandom(16).hex())
+            run = current_run.get()  # in a handler, the lock belongs to the run, so that deadlocks with it are found
+            known = LockScope(at, os.urandom(16).hex() if run is None else run.scope)
             self._token = current.set(known)
         self.scope = known
         self._owns = False

@@ -1,11 +1,13 @@
 """The rulebook in the store, and everything else that decides who must approve a task."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Raw, Struct, structs
 
-from ade.accounts.users import load_directory
+from ade.accounts.model import SYSTEM, InvalidAccount, UnknownAccount, normal_id
+from ade.accounts.users import get_user, load_directory
 from ade.approvals.decisions import code_change_since
 from ade.approvals.delegations import load_delegations
 from ade.approvals.digest import read_preview, resources_of, subject_of
@@ -16,8 +18,9 @@ from ade.approvals.risk import Risk, RiskFacts, RiskLevel
 from ade.approvals.risk import assess as assess_risk
 from ade.approvals.rulebook import USUAL, Rulebook, SelectedPolicy, criticalities_of, policy_for
 from ade.approvals.rulebook_document import digested, read_rulebook
-from ade.errors import StaleWrite
+from ade.errors import LockNotPermitted, StaleWrite
 from ade.events.model import Event
+from ade.locks.model import LockRule, not_admitted, rules_for
 from ade.settings import runtime as settings_runtime
 from ade.settings.runtime import RuntimeSettings
 from ade.stores.ports import Stores
@@ -82,7 +85,7 @@ def _events(edition: RulebookVersion, rulebook: Rulebook) -> list[Event]:
 
 async def load(stores: Stores) -> Rulebook:
     """Load the rulebook in force; an empty one of version 0 if none was ever applied."""
-    return await _newer(stores, None)
+    return await newer_rulebook(stores, None)
 
 
 async def newest(stores: Stores) -> RulebookVersion:
@@ -105,7 +108,8 @@ async def history(stores: Stores) -> list[RulebookVersion]:
     return sorted(editions, key=lambda edition: edition.version, reverse=True)
 
 
-async def _newer(stores: Stores, known: Rulebook | None) -> Rulebook:
+async def newer_rulebook(stores: Stores, known: Rulebook | None) -> Rulebook:
+    """Load the rulebook in force; the same object if it has not changed since."""
     stored: StoredRecord[RulebookVersion] | None = await NEWEST.get(stores, CURRENT)
     if stored is None:
         return Rulebook()
@@ -118,7 +122,26 @@ class RulebookCache(CachedDocument[Rulebook]):
     """A cache of the rulebook in force, for one event loop."""
 
     def __init__(self, stores: Stores) -> None:
-        super().__init__(stores, _newer)
+        super().__init__(stores, newer_rulebook)
+
+
+async def check_lock_permission(
+    stores: Stores, rules: Sequence[LockRule], account: str | None, resources: Sequence[str]
+) -> None:
+    """Raise LockNotPermitted unless the account may lock all of these. Reads nothing if no rule names them."""
+    found = rules_for(rules, resources)
+    if not found or account == SYSTEM:
+        return
+    roles = frozenset[str]()
+    with suppress(UnknownAccount, InvalidAccount):
+        account = None if account is None else normal_id(account)
+        if account is not None and any(rule.roles for _, rule in found):
+            user = await get_user(stores, account)
+            roles = user.roles if user.is_active else roles
+    refused = not_admitted(found, account, roles)
+    if refused is not None:
+        who = "a request without an account" if account is None else account
+        raise LockNotPermitted(f"{who} may not lock {refused}: the rulebook lists who may, under [[locks]]")
 
 
 _MOST_STALE = 5

@@ -10,6 +10,7 @@ from ade.approvals.guard import GuardOccasion, GuardRule
 from ade.approvals.model import MOST_STEPS, Policy, PolicyRule, PolicyStep, Recheck, Subject, Timeouts, check_policy
 from ade.approvals.risk import Risk, RiskLevel, usual_quorum
 from ade.common.patterns import folded, matches_any, text_pattern
+from ade.locks.model import LockRule
 from ade.tasks.admission import is_rollback
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
@@ -37,6 +38,7 @@ class Rulebook(Struct, frozen=True, kw_only=True):
     guard: tuple[GuardRule, ...] = ()
     policies: tuple[PolicyEntry, ...] = ()
     criticality: dict[str, int] = {}
+    locks: tuple[LockRule, ...] = ()  # who may lock what
 
     def guards(self, occasion: GuardOccasion) -> bool:
         """Whether any rule is for this occasion; if not, no case needs to be built."""
@@ -57,6 +59,8 @@ def passes(task: Task, rulebook: Rulebook) -> bool:
     """Whether a new task needs neither guard nor review, which is by far the most frequent case."""
     if (task.source == SYSTEM and not is_rollback(task)) or task.status is Status.DRAFT:
         return True
+    if task.locks and rulebook.locks:
+        return False
     return task.review is None and not rulebook.guards(GuardOccasion.ENQUEUE)
 
 

@@ -14,6 +14,7 @@ from ade.approvals.risk import RiskLevel
 from ade.approvals.rulebook import PolicyEntry, Rulebook
 from ade.common.text import read_duration, written_duration
 from ade.errors import close_names
+from ade.locks.model import LockRule
 
 # Plain data, read field by field. Every error names its location and what to write there.
 
@@ -184,9 +185,20 @@ def read_rulebook(data: object, *, version: int = 0) -> Rulebook:
     criticality = dict(_criticalities(top.table("criticality")))
     guard = tuple(_guard_rule(table) for table in top.tables("guard"))
     policies = tuple(_entry(table) for table in top.tables("policy"))
+    locks = tuple(_lock_rule(table) for table in top.tables("locks"))
     top.read_up()
     _check_names(top, guard, policies)
-    return Rulebook(version=version, guard=guard, policies=policies, criticality=criticality)
+    return Rulebook(version=version, guard=guard, policies=policies, criticality=criticality, locks=locks)
+
+
+def _lock_rule(table: TableReader) -> LockRule:
+    rule = LockRule(names=table.texts("names"), roles=_roles(table, "roles"), accounts=_users(table, "accounts"))
+    table.read_up()
+    if not rule.names:
+        raise table.wrong("names", 'is missing: name the resources by patterns, such as ["prod:*"]')
+    if not rule.roles and not rule.accounts:
+        raise table.wrong("roles", "is missing: name the roles or accounts that may lock these resources")
+    return rule
 
 
 def _criticalities(table: TableReader) -> Iterator[tuple[str, int]]:
@@ -309,12 +321,12 @@ def _rule(table: TableReader) -> PolicyRule:
     return rule
 
 
-def _users(table: TableReader) -> frozenset[str]:
+def _users(table: TableReader, key: str = "users") -> frozenset[str]:
     """Return normalized account IDs."""
     try:
-        return frozenset(normal_id(name) for name in table.texts("users"))
+        return frozenset(normal_id(name) for name in table.texts(key))
     except InvalidAccount as error:
-        raise table.wrong("users", f"must name accounts: {error.detail}") from None
+        raise table.wrong(key, f"must name accounts: {error.detail}") from None
 
 
 def _roles(table: TableReader, key: str) -> frozenset[str]:
@@ -338,11 +350,18 @@ def _step(table: TableReader) -> PolicyStep:
 
 def as_document(rulebook: Rulebook) -> dict[str, Any]:
     """Return the rulebook without its version. `read_rulebook` makes an equal rulebook from it."""
-    return {
+    document: dict[str, Any] = {
         "criticality": dict(sorted(rulebook.criticality.items())),
         "guard": [_guard_rule_document(rule) for rule in rulebook.guard],
         "policy": [_entry_document(entry) for entry in rulebook.policies],
     }
+    if rulebook.locks:  # an older rulebook keeps its digest
+        document["locks"] = [_lock_rule_document(rule) for rule in rulebook.locks]
+    return document
+
+
+def _lock_rule_document(rule: LockRule) -> dict[str, Any]:
+    return _given(names=list(rule.names), roles=_words(rule.roles), accounts=_words(rule.accounts))
 
 
 def digested(rulebook: Rulebook) -> tuple[dict[str, Any], str]:

@@ -16,7 +16,15 @@ from ade.approvals.errors import Denied, InvalidPolicy, InvalidSubject
 from ade.approvals.gates import Candidates, candidates
 from ade.approvals.guard import GuardCase, GuardOccasion, GuardRuleSource, GuardRulesVerdict, GuardRuling, rule_on
 from ade.approvals.model import PastRun, Review, StartMode, Subject
-from ade.approvals.repository import ApprovalInputs, assessed, demanded, load, load_situation, risk_of
+from ade.approvals.repository import (
+    ApprovalInputs,
+    assessed,
+    check_lock_permission,
+    demanded,
+    load,
+    load_situation,
+    risk_of,
+)
 from ade.approvals.review_requests import ReviewerDirectory, review_of
 from ade.approvals.risk import Risk, level_of
 from ade.approvals.rulebook import USUAL, Rulebook, SelectedPolicy, passes, policy_for
@@ -112,7 +120,7 @@ def demanding(task: Task, rulings: Iterable[GuardRuling]) -> Review:
 async def admitted(stores: Stores, payloads: Payloads, tasks: Sequence[Task], rulebook: Rulebook) -> list[Task]:
     """Return what to store instead of these tasks, in the same order; `follow_up` does the rest once they are stored.
 
-    Raises Denied, InvalidPolicy, and InvalidSubject; then none of the tasks must be stored.
+    Raises Denied, LockNotPermitted, InvalidPolicy, and InvalidSubject; then none of the tasks must be stored.
     """
     if all(passes(task, rulebook) for task in tasks):
         return list(tasks)
@@ -127,6 +135,8 @@ async def admitted(stores: Stores, payloads: Payloads, tasks: Sequence[Task], ru
 
 
 async def _admitted(stores: Stores, payloads: Payloads, task: Task, situation: ApprovalInputs) -> Task:
+    names = [spec.resource for spec in task.locks]
+    await check_lock_permission(stores, situation.rulebook.locks, task.author_id, names)
     ruling = await ruled(stores, payloads, task, situation, GuardOccasion.ENQUEUE)
     if ruling.verdict is GuardRulesVerdict.DENY:
         await log_denied(stores, task, ruling, GuardOccasion.ENQUEUE)

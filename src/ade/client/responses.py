@@ -20,6 +20,7 @@ from ade.server.pagination import RawContent, VersionedRecord
 from ade.server.problems import Problem, ServerProblem, error_of, read_problem
 from ade.server.wire_format import plan_of
 from ade.tasks.model import OutputLine
+from ade.worker.instrumentation import current_run
 
 if TYPE_CHECKING:
     from ade.client.client import Client
@@ -249,12 +250,13 @@ class TaskWait:
 
     async def _after_a_while(self) -> "Task":
         """Return the task when it is final or after one minute. Wait for a server that restarts."""
-        before = self._closings()
+        before, run = self._closings(), current_run.get()
+        waiting: dict[str, Any] = {} if run is None else {"run": run.run_id, "run_task": run.task_id}
         for times in range(_BREAKS):
             try:
-                return await self._client.get_task(self._task_id, wait=_LONGEST_WAIT_S)
+                return await self._client.get_task(self._task_id, wait=_LONGEST_WAIT_S, **waiting)
             except ServerUnreachable:
                 if self._closings() != before:
                     raise
                 await asyncio.sleep(backoff_s(times, random.random()))
-        return await self._client.get_task(self._task_id, wait=_LONGEST_WAIT_S)
+        return await self._client.get_task(self._task_id, wait=_LONGEST_WAIT_S, **waiting)

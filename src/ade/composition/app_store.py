@@ -38,7 +38,7 @@ class LoopServices:
     """Caches and clients of one event loop that uses the store."""
 
     def __init__(self, stores: Stores, settings: Settings) -> None:
-        self.watch = CompletionWatcher(stores)
+        self.watch = CompletionWatcher(stores, lambda: self.locks.client.task_waits)
         self.names = DefinitionCache(stores)
         self._stores = stores
         self._settings = settings

@@ -11,7 +11,7 @@ from ade.events.hub import FeedOptions, Subscription, SubscriptionHub
 from ade.events.model import Event
 from ade.events.sse import event_block
 from ade.logs import Log
-from ade.stores.ports import AGENT, DONE, INBOX, LOCK, RULES, STOP, WORK, Clock, EventLog, Wakeups
+from ade.stores.ports import AGENT, DONE, INBOX, LOCK, LOST, RULES, STOP, WORK, Clock, EventLog, Wakeups
 
 
 class LogFollower:
@@ -135,7 +135,7 @@ class CatchUpReader:
         self._hub.hand_out(LogPage(place.seq, entries, end, trimmed_to, self._retained_since()), subscription)
 
 
-_TOPICS = (WORK, STOP, DONE, LOCK, AGENT, RULES, INBOX)  # most wake-ups come with an event
+_TOPICS = (WORK, STOP, DONE, LOCK, AGENT, RULES, INBOX, LOST)  # most wake-ups come with an event
 _TRIM_MARGIN_MS = 60_000
 _PATIENCE_S = 1.0  # delay after a failed read
 _BEAT_S = 1.0

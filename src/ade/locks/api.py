@@ -7,14 +7,14 @@ others: for them it does not exist.
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from ade.accounts.model import Permission
 from ade.errors import DeadlockVictim, InvalidLock, LockLost, LockTimeout
-from ade.locks.client import LockWaiter, StoreLockClient
+from ade.locks.client import LockWaiter, StoreLockClient, place_lost
 from ade.locks.model import (
     DEFAULT_NAMESPACE,
     DEFAULT_PRIORITY,
@@ -24,16 +24,18 @@ from ade.locks.model import (
     LockRequest,
     LockSpec,
     LockState,
-    check_lock_name,
     is_lock_name,
+    lock_name,
     lock_specs_of,
+    normal_name,
 )
-from ade.locks.requests import check_namespace, ttl_ms_of, validate_request
+from ade.locks.requests import check_namespace, request_id, ttl_ms_of, validate_request
 from ade.locks.views import (
     ForceReleased,
     LockGraph,
     LocksReleased,
     LocksRenewed,
+    LocksWatched,
     LockView,
     RequestView,
     lock_graph,
@@ -45,6 +47,10 @@ from ade.server.context import RequestContext, Services, cut
 from ade.server.operation import TrafficClass, operation
 from ade.server.pagination import Page
 from ade.server.request_types import Form, LockName, PageSize, described
+from ade.stores.ports import LOST
+from ade.tasks.identifiers import is_task_id, owner_of
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
 
 # Locks of remote clients, which renew their locks and poll for their position in the wait queue.
 
@@ -68,9 +74,10 @@ class LockLeases:
         DeadlockVictim, TooManyLocks, LockRateLimited, InvalidLock.
         """
         request = await self._client.leased(request)
-        waiter = self._waiting.expect(request)
+        await self._client.permit(request)
+        in_line_ms = None if stays else wait_ms
+        waiter = self._waiting.expect(request, wait_ms=in_line_ms)
         try:
-            in_line_ms = None if stays else wait_ms
             asking = self._store.acquire(request, wait_ms=in_line_ms, limits=self._client.limits)
             answer = await self._leaving.or_leave(request, asking)
             if answer is not None and not answer.is_granted:
@@ -92,6 +99,8 @@ class LockLeases:
         [answer] = await self.renew(known.namespace, [known.id])
         if answer is not None and answer.state is LockState.VICTIM:
             raise DeadlockVictim(f"the wait for {', '.join(answer.resources)} was part of a deadlock", answer.seq)
+        if answer is None and stays:
+            raise place_lost(known)
         return answer
 
     async def _hears(self, waiter: LockWaiter, wait_ms: int, *, look_at_once: bool = False) -> bool:
@@ -195,6 +204,9 @@ class AcquireLocks(Form):
     purpose: Annotated[str, described(minLength=1, maxLength=500)] | None = None
     wait: Wait | None = None
     stay: bool = False
+    # The run of the caller that asks, and its task, whose author must be allowed to lock this. Others' are ignored.
+    run: Annotated[str, Meta(max_length=60)] | None = None
+    run_task: Annotated[str, Meta(max_length=60)] | None = None
 
 
 class RenewLocks(Form):
@@ -202,6 +214,15 @@ class RenewLocks(Form):
 
     ids: Annotated[list[RequestId], Meta(min_length=1, max_length=100)]
     namespace: Namespace = DEFAULT_NAMESPACE
+    wait: Wait | None = None
+
+
+class WatchLocks(Form):
+    """Locks that the caller holds, and its runs with the IDs of their tasks, whose locks came with the claim."""
+
+    ids: Annotated[list[RequestId], Meta(max_length=100)] = field(default_factory=list)
+    namespace: Namespace = DEFAULT_NAMESPACE
+    runs: Annotated[dict[str, str], Meta(max_length=100)] = field(default_factory=dict)
     wait: Wait | None = None
 
 
@@ -243,12 +264,9 @@ async def list_locks(services: Services, request: RequestContext, query: ListLoc
     namespace = query.namespace or (DEFAULT_NAMESPACE if query.resource is not None else None)
     if namespace is not None:
         check_namespace(namespace)
-    for what, name in (("owner", query.owner), ("resource", query.resource), ("kind", query.kind)):
-        if name is not None:
-            check_lock_name(what, name)
-    seen = await view_locks(
-        services.stores, namespace=namespace, owner=query.owner, resource=query.resource, kind=query.kind
-    )
+    named = {"owner": query.owner, "resource": query.resource, "kind": query.kind}
+    names = {what: None if name is None else lock_name(what, name) for what, name in named.items()}
+    seen = await view_locks(services.stores, namespace=namespace, **names)
     return cut("locks", query, seen)
 
 
@@ -272,6 +290,7 @@ async def acquire_locks(services: Services, request: RequestContext, body: Acqui
         priority=body.priority,
         purpose=body.purpose,
         ttl_ms=ttl_ms_of(body.ttl),
+        account=await _account(services, request, body),
     )
     answer = await LockLeases(services.locks()).lend(
         lock_request, wait_ms=_wait_ms(request, body.wait), stays=body.stay
@@ -279,6 +298,15 @@ async def acquire_locks(services: Services, request: RequestContext, body: Acqui
     if _wishes(answer.items) != _wishes(lock_request.items):
         raise InvalidLock(f"the id {key!r} was used for other resources before; use a new one")
     return await view_request(services.stores, answer)
+
+
+async def _account(services: Services, request: RequestContext, body: AcquireLocks) -> str | None:
+    """Return on whose behalf a lock is requested: the caller's, or for a run of its worker, the author's."""
+    if body.run is not None and body.run_task is not None and await services.locks().has_rules():
+        of_run = await _own_runs(services, request, {body.run: body.run_task})
+        if of_run:
+            return of_run[body.run].author_id
+    return request.author if request.caller is None else request.caller.user.id
 
 
 def _wishes(items: Sequence[LockItem]) -> list[LockSpec]:
@@ -322,6 +350,42 @@ async def renew_locks(services: Services, request: RequestContext, body: RenewLo
     return LocksRenewed(
         renewed=renewed, lost=[each for each in dict.fromkeys(body.ids) if each not in kept], gave_way=gave_way
     )
+
+
+@operation("POST /locks/watch", permission=Permission.ENQUEUE, mutates=False, traffic=TrafficClass.WORK)
+async def watch_locks(services: Services, request: RequestContext, body: WatchLocks) -> LocksWatched:
+    """Learn at once that a lock was released by force. The answer comes then, or after `wait` seconds."""
+    check_namespace(body.namespace)
+    own, wakeups = _own(request, body.ids), services.stores.wakeups
+    own_runs = await _own_runs(services, request, body.runs)
+    of_runs = {run_id: request_id(task) for run_id, task in own_runs.items() if task.locks}
+    end = asyncio.get_running_loop().time() + _wait_ms(request, body.wait) / 1000
+    while True:
+        seen = wakeups.generation(LOST)
+        lost = await _missing(services, body.namespace, own)
+        lost_of_tasks = set(await _missing(services, DEFAULT_NAMESPACE, list(of_runs.values())))
+        lost_runs = [run_id for run_id, lock_id in of_runs.items() if lock_id in lost_of_tasks]
+        left = end - asyncio.get_running_loop().time()
+        if lost or lost_runs or left <= 0:
+            return LocksWatched(lost=lost, lost_runs=lost_runs)
+        await wakeups.wait(LOST, seen, left)
+
+
+async def _missing(services: Services, namespace: str, ids: Sequence[str]) -> list[str]:
+    found = await services.stores.locks.look(namespace, ids) if ids else []
+    return [each for each, one in zip(ids, found, strict=True) if one is None or not one.is_granted]
+
+
+async def _own_runs(services: Services, request: RequestContext, runs: Mapping[str, str]) -> dict[str, Task]:
+    """Return the tasks of the caller's runs; other runs, and those that are over, are left out."""
+    named = [(run_id, task_id) for run_id, task_id in runs.items() if is_task_id(task_id)]
+    found = await services.stores.tasks.get([task_id for _, task_id in named]) if named else []
+    return {
+        run_id: task
+        for (run_id, _), task in zip(named, found, strict=True)
+        if task is not None and task.run_id == run_id and task.status is Status.RUNNING
+        if request.caller is None or owner_of(task.worker_id or "") == request.caller.user.id
+    }
 
 
 @operation("POST /locks/release", permission=Permission.ENQUEUE, traffic=TrafficClass.WORK, takes_key=False)
@@ -376,9 +440,10 @@ def _lost(request_id: str) -> LockLost:
 def _named(grant: LockRequest, resource: str | None) -> str:
     if resource is None and len(grant.resources) == 1:
         return grant.resources[0]
-    if resource not in grant.resources:
+    name = normal_name(resource or "")
+    if name not in grant.resources:
         raise InvalidLock(f"name one of the resources that are locked: {', '.join(grant.resources)}"[:1_000])
-    return resource
+    return name
 
 
 @operation("POST /locks/position", permission=Permission.ENQUEUE, mutates=False, traffic=TrafficClass.WORK)
@@ -391,9 +456,9 @@ async def get_lock_position(services: Services, request: RequestContext, body: O
 async def force_release_lock(services: Services, request: RequestContext, body: ForceRelease) -> ForceReleased:
     """Take a lock away from its holder."""
     check_namespace(body.namespace)
-    taken = None
-    if is_lock_name(body.id):
-        taken = await services.stores.locks.take_away(body.namespace, body.id, reason=body.reason, by=request.actor)
+    taken, named = None, normal_name(body.id)
+    if is_lock_name(named):
+        taken = await services.stores.locks.take_away(body.namespace, named, reason=body.reason, by=request.actor)
     if taken is None:
         raise LockLost(
             f"no request {body.id[:100]!r} stands in namespace {body.namespace}", advice="`ade locks show` lists them"

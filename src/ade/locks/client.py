@@ -7,67 +7,32 @@ from typing import TypeVar
 
 from msgspec import structs
 
+from ade.approvals.repository import check_lock_permission, newer_rulebook
+from ade.approvals.rulebook import Rulebook
 from ade.common.calls import either
 from ade.errors import (
     AdeError,
     DeadlockVictim,
     LockLost,
+    LockPlaceLost,
     LockRateLimited,
     LockTimeout,
     StoreError,
     StoreUnavailable,
     TooManyLocks,
 )
-from ade.locks.deadlocks import Cycle, Resolution, WaitGraph, resolution_of
+from ade.locks.detector import DeadlockDetector, TaskWaits
 from ade.locks.holder import Granted
 from ade.locks.model import LockLimits, LockRequest, LockState, by_namespace
 from ade.locks.requests import leased
 from ade.logs import Log
-from ade.settings.runtime import RuntimeSettings, RuntimeSettingsCache
-from ade.stores.ports import Stores
-from ade.stores.resource_ports import LockQuery, LockStore, LockUpdates
+from ade.settings.runtime import RuntimeSettings
+from ade.settings.runtime import load as load_runtime
+from ade.stores.ports import LOST, Stores
+from ade.stores.resource_ports import LockStore, LockUpdates
+from ade.stores.wakeups import CachedDocument
 
-# Deadlock detection. A cycle must be seen twice before it is resolved, because the table is read while others write.
-
-
-MOST_REQUESTS = 10_000  # read per namespace
 log = Log("ade.locks")
-
-
-class DeadlockDetector:
-    """Detects deadlocks in one namespace. Call `look` periodically while requests wait in it."""
-
-    def __init__(self, store: LockStore, namespace: str) -> None:
-        self._store = store
-        self._namespace = namespace
-        self._suspected: dict[str, frozenset[tuple[str, str]]] = {}  # scope -> the cycle it was in at the last look
-
-    async def look(self, scopes: Iterable[str]) -> bool:
-        """Resolve cycles that were also there at the last look. Returns True if new cycles were seen, or if resolving
-        one may have exposed others: look again soon.
-        """
-        requests = {
-            one.id: one for one in await self._store.find(LockQuery(namespace=self._namespace, limit=MOST_REQUESTS))
-        }
-        waits = WaitGraph(requests.values())
-        suspected, opened = dict[str, frozenset[tuple[str, str]]](), set[str]()
-        for scope in scopes:
-            ring = waits.ring_of(scope)
-            if ring is None or not opened.isdisjoint(edge.scope for edge in ring):  # resolved scopes have moved
-                continue
-            seen = frozenset((edge.waiter, edge.blocker) for edge in ring)
-            if self._suspected.get(scope) == seen:
-                await self._open(ring, resolution_of(ring, requests))
-                opened.update(edge.scope for edge in ring)
-            else:
-                suspected[scope] = seen
-        self._suspected = suspected
-        return bool(suspected or opened)
-
-    async def _open(self, ring: Cycle, cure: Resolution) -> None:
-        scopes = tuple(edge.scope for edge in ring)
-        log.warning("lock.deadlock", namespace=self._namespace, scopes=scopes, cure=str(cure))
-        await self._store.cure(self._namespace, cure, scopes)
 
 
 # The waiters of one event loop: one asyncio task polls for all of them and detects deadlocks among them.
@@ -82,8 +47,9 @@ _MOST_BURIED = 100
 class LockWaiter:
     """A request that is about to be queued, or is waiting."""
 
-    def __init__(self, request: LockRequest, now: float) -> None:
+    def __init__(self, request: LockRequest, now: float, wait_ms: int | None = None) -> None:
         self.request = request
+        self.until = None if wait_ms is None else now + wait_ms / 1000  # from then on the store may remove it
         self.answer: asyncio.Future[LockRequest] = asyncio.get_running_loop().create_future()
         self.is_in_line = False
         self.ring_at = now + _FIRST_RING_S
@@ -98,6 +64,7 @@ class LockWaiters:
         store: LockStore,
         *,
         finds_rings: Callable[[], Awaitable[bool]],
+        detector: DeadlockDetector | None = None,
         randomness: Callable[[], float] = random.random,
         time: Callable[[], float] | None = None,
         rest: Callable[[asyncio.Event, float], Awaitable[None]] = either,
@@ -109,21 +76,23 @@ class LockWaiters:
         self._loop = asyncio.get_running_loop()
         self._time = time or self._loop.time
         self._waiting: dict[str, LockWaiter] = {}
-        self._watches: dict[str, DeadlockDetector] = {}
+        self._detector = detector or DeadlockDetector(store, time=self._time)
         self._job: asyncio.Task[None] | None = None
         self._news = asyncio.Event()  # a notification arrived that does not name a request
         self._beat_at = self._look_at = 0.0
 
-    def expect(self, request: LockRequest, asked_at: float | None = None) -> LockWaiter:
+    def expect(self, request: LockRequest, asked_at: float | None = None, *, wait_ms: int | None = None) -> LockWaiter:
         """Register a request before it is sent: it may be granted before the caller knows that it has to wait."""
-        waiter = self._waiting[request.id] = LockWaiter(request, self._time() if asked_at is None else asked_at)
+        now = self._time() if asked_at is None else asked_at
+        waiter = self._waiting[request.id] = LockWaiter(request, now, wait_ms)
         return waiter
 
     def forget(self, waiter: LockWaiter) -> None:
         self._waiting.pop(waiter.request.id, None)
 
     async def wait(self, waiter: LockWaiter, *, look_at_once: bool = False) -> LockRequest:
-        """Wait until it is granted; an upgrade, until it leaves the wait queue. Raises LockTimeout, DeadlockVictim.
+        """Wait until it is granted; an upgrade, until it leaves the wait queue. Raises LockTimeout, LockPlaceLost,
+        DeadlockVictim.
 
         Set `look_at_once` for a request that was not registered before it was sent: its notification may have been
         missed.
@@ -208,21 +177,18 @@ class LockWaiters:
                 waiter.answer.set_result(answer)
             elif waiter.request.upgrades is not None:  # upgraded, or its shared lock is gone: the caller checks
                 waiter.answer.set_result(waiter.request)
-            else:
+            elif waiter.until is not None and self._time() >= waiter.until:
                 waiter.answer.set_exception(LockTimeout(f"{resources} was locked by others the whole time"))
+            else:
+                waiter.answer.set_exception(place_lost(waiter.request))
 
     async def _find_rings(self, now: float) -> None:
-        """Detect deadlocks in namespaces where a request has waited long. A cycle must be seen twice."""
-        if not await self._finds_rings():  # the feature can be disabled at run time
-            for waiter in self._waiting.values():
-                waiter.ring_at = max(waiter.ring_at, now + _RING_S)
-            return
-        for namespace in {waiter.request.namespace for waiter in self._waiting.values() if now >= waiter.ring_at}:
-            watch = self._watches.setdefault(namespace, DeadlockDetector(self._store, namespace))
-            waiters = [waiter for waiter in self._waiting.values() if waiter.request.namespace == namespace]
-            is_news = await watch.look({waiter.request.scope for waiter in waiters})
-            for waiter in waiters:
-                waiter.ring_at = now + (_CONFIRM_S if is_news else _RING_S)
+        """Detect deadlocks once a request has waited long. Each must be seen twice."""
+        is_on = await self._finds_rings()  # the feature can be disabled at run time
+        waiters = list(self._waiting.values())
+        is_news = is_on and await self._detector.look([waiter.request for waiter in waiters if waiter.is_in_line])
+        for waiter in waiters:
+            waiter.ring_at = max(waiter.ring_at if not is_on else 0.0, now + (_CONFIRM_S if is_news else _RING_S))
 
 
 # Cancellation: a lock that was granted to a cancelled caller is released.
@@ -278,18 +244,23 @@ class StoreLockClient:
 
     def __init__(self, stores: Stores, *, limits: LockLimits | None = None, finds_rings: bool = True) -> None:
         self.store = stores.locks
+        self._wakeups = stores.wakeups
         self.limits = limits or LockLimits()
         self._loop = asyncio.get_running_loop()
-        self._runtime = RuntimeSettingsCache(stores)
-        self._leases = _Leases(RuntimeSettings())
+        self._stores = stores
+        self._settings = CachedDocument(stores, _load_settings)
         self.leaving = LockCancellation(self.store.release)
         self._finds_rings = finds_rings  # the default, unless overridden in the store
-        self.waiting = LockWaiters(self.store, finds_rings=self._looks_for_rings)
+        # Each has its own detector, because that remembers what its own waiters saw at the last look.
+        detector = DeadlockDetector(self.store, stores)
+        self.waiting = LockWaiters(self.store, finds_rings=self._looks_for_rings, detector=detector)
+        self.task_waits = TaskWaits(stores, DeadlockDetector(self.store, stores), is_on=self._looks_for_rings)
 
     async def acquire(self, request: LockRequest, *, wait_ms: int | None, goes_on: Callable[[], bool]) -> Granted:
         """See LockClient. A store responds or fails immediately, so there is nothing to retry."""
         request = await self.leased(request)
-        waiter = self.waiting.expect(request)
+        await self.permit(request)
+        waiter = self.waiting.expect(request, wait_ms=wait_ms)
         try:
             asking = self.store.acquire(request, wait_ms=wait_ms, limits=self.limits)
             answer = await self.leaving.or_leave(request, asking)
@@ -321,27 +292,30 @@ class StoreLockClient:
         The grant is not renewed unless a holder takes it.
         """
         request = await self.capped(request)
+        await self.permit(request)
         answer = await self.store.acquire(request, wait_ms=None, limits=self.limits)
         if answer is not None and answer.state is LockState.VICTIM:
             await self.store.release(request.namespace, [request.id])
             answer = await self.store.acquire(request, wait_ms=None, first_seq=answer.seq, limits=self.limits)
         return answer if answer is not None and answer.is_granted else None
 
+    async def permit(self, request: LockRequest) -> None:
+        """Raise LockNotPermitted unless the rulebook lets the account of the request lock these resources."""
+        if await self.has_rules():
+            await check_lock_permission(self._stores, self._known.rules, request.account, request.resources)
+
+    async def has_rules(self) -> bool:
+        """Whether the rulebook says who may lock what."""
+        return bool((self._settings.fresh() or await self._settings.current()).rules)
+
     async def leased(self, request: LockRequest) -> LockRequest:
         """Return the request with the default lease if it has none. Raises InvalidLock."""
-        leases = self._leases_of(self._runtime.fresh() or await self._runtime.current())
-        return leased(request, usual_ms=leases.usual_ms, longest_ms=leases.longest_ms)
-
-    def _leases_of(self, runtime: RuntimeSettings) -> "_Leases":
-        """Thread-safe. Computed once per settings object."""
-        leases = self._leases
-        if leases.runtime is not runtime:
-            leases = self._leases = _Leases(runtime)
-        return leases
+        settings = self._settings.fresh() or await self._settings.current()
+        return leased(request, usual_ms=settings.usual_ms, longest_ms=settings.longest_ms)
 
     async def capped(self, request: LockRequest) -> LockRequest:
         """Limit a lease that no user has chosen, such as a worker's, to the maximum of the store."""
-        most_ms = self._leases_of(self._runtime.fresh() or await self._runtime.current()).longest_ms
+        most_ms = (self._settings.fresh() or await self._settings.current()).longest_ms
         return structs.replace(request, ttl_ms=most_ms) if request.ttl_ms > most_ms else request
 
     async def renew(
@@ -353,12 +327,20 @@ class StoreLockClient:
     async def release(self, request: LockRequest) -> None:
         await self.leaving.leave(request)
 
+    def watch_losses(self, tell: Callable[[], None], held: Callable[[], Iterable[LockRequest]]) -> Callable[[], object]:
+        """See LockClient. Every process is told of every forced release: they are rare."""
+        return self._wakeups.follow(LOST, tell)
+
     @property
     def heartbeat_s(self) -> float:
-        return (self._runtime.peek() or RuntimeSettings()).get("lock.heartbeat_interval_s")
+        return self._known.runtime.get("lock.heartbeat_interval_s")
 
     async def refresh(self) -> None:
-        await self._runtime.current()
+        await self._settings.current()
+
+    @property
+    def _known(self) -> "_LockSettings":
+        return self._settings.peek() or _DEFAULTS
 
     async def upgrade(
         self, grant: LockRequest, resource: str, *, upgrade_id: str, wait_ms: int | None
@@ -393,18 +375,24 @@ class StoreLockClient:
     async def close(self) -> None:
         await self.leaving.close()
         await self.waiting.close()
+        await self.task_waits.close()
 
     # For threads without an event loop
 
     @property
     def is_up_to_date(self) -> bool:
         """Whether the settings are loaded. Thread-safe; if false, the thread must wait for `refresh` first."""
-        return self._runtime.fresh() is not None
+        return self._settings.fresh() is not None
+
+    @property
+    def is_governed(self) -> bool:
+        """Whether the rulebook says who may lock what: then a thread must `permit` its request on the event loop."""
+        return bool(self._known.rules)
 
     def acquire_blocking(self, request: LockRequest, *, wait_ms: int | None) -> Granted:
         """Return the grant, or the waiting request to pass to `wait_in_line`. Raises the errors of `acquire`."""
-        leases, asked_at = self._leases_of(self._runtime.peek() or RuntimeSettings()), self._loop.time()
-        request = leased(request, usual_ms=leases.usual_ms, longest_ms=leases.longest_ms)
+        settings, asked_at = self._known, self._loop.time()
+        request = leased(request, usual_ms=settings.usual_ms, longest_ms=settings.longest_ms)
         try:
             answer = self.store.acquire_blocking(request, wait_ms=wait_ms, limits=self.limits)
         except (TooManyLocks, LockRateLimited):
@@ -416,9 +404,9 @@ class StoreLockClient:
             raise _is_taken(request)
         return answer, asked_at
 
-    async def wait_in_line(self, request: LockRequest, asked_at: float) -> Granted:
+    async def wait_in_line(self, request: LockRequest, asked_at: float, wait_ms: int | None = None) -> Granted:
         """Wait, on the event loop, for a request that a thread sent at `asked_at` and that was queued."""
-        waiter = self.waiting.expect(request, asked_at)
+        waiter = self.waiting.expect(request, asked_at, wait_ms=wait_ms)
         try:
             answer = await self.leaving.or_leave(request, self.waiting.wait(waiter, look_at_once=True))
         finally:
@@ -436,16 +424,34 @@ class StoreLockClient:
             log.warning("lock.not_released", request_id=request.id, error=str(error))
 
     async def _looks_for_rings(self) -> bool:
-        return (await self._runtime.current()).is_on("deadlock_detection", otherwise=self._finds_rings)
+        return (await self._settings.current()).runtime.is_on("deadlock_detection", otherwise=self._finds_rings)
 
 
-class _Leases:
-    """Default and maximum lease lengths from the settings."""
+class _LockSettings:
+    """What the settings and the rulebook say about locks."""
 
-    def __init__(self, runtime: RuntimeSettings) -> None:
+    def __init__(self, runtime: RuntimeSettings, rulebook: Rulebook) -> None:
         self.runtime = runtime
+        self.rulebook = rulebook
+        self.rules = rulebook.locks
         self.usual_ms = round(runtime.get("lock.default_ttl_s") * 1000)
         self.longest_ms = round(runtime.get("lock.max_ttl_s") * 1000)
+
+
+_DEFAULTS = _LockSettings(RuntimeSettings(), Rulebook())
+
+
+async def _load_settings(stores: Stores, known: _LockSettings | None) -> _LockSettings:
+    rulebook = newer_rulebook(stores, None if known is None else known.rulebook)
+    return _LockSettings(*await asyncio.gather(load_runtime(stores), rulebook))
+
+
+def place_lost(request: LockRequest) -> LockPlaceLost:
+    """Create the error for a waiter whose place is gone although there was time left."""
+    return LockPlaceLost(
+        f"the place in line for {', '.join(request.resources)} is gone: someone released it by force, it was not"
+        " renewed in time, or the store has lost data"
+    )
 
 
 def _is_taken(request: LockRequest) -> LockTimeout:

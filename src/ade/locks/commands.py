@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 import msgspec
 
+from ade.accounts.model import InvalidAccount
 from ade.cli.command import group
 from ade.cli.output import Row, all_of
 from ade.cli.parameters import DURATION, distance, now_ms
@@ -164,6 +165,8 @@ async def show(session: "Session", resource: str, namespace: str) -> None:
     rows = [_standing_row("holds", one, now) for one in lock.holders]
     rows += [_standing_row(str(place), one, now) for place, one in enumerate(lock.waiters, 1)]
     session.out.table(STANDING_HEAD, rows, spare=("beats", "token", "priority"))
+    for sentence in lock.deadlock:
+        session.out.line(f"deadlock: {sentence}")
 
 
 def _standing_row(place: str, one: LockStanding, now: int) -> Row:
@@ -207,7 +210,10 @@ async def acquire(
 
     if session.server is None:
         async with session.open_app() as app:
-            return await run_with_lock(app.lock(*wanted, **options), command)
+            lock = app.lock(*wanted, **options)
+            with suppress(InvalidAccount):  # a login name that no account can have
+                lock = lock.on_behalf_of(session.account)
+            return await run_with_lock(lock, command)
     from ade.locks.http_client import HttpLock
 
     owner = options.pop("owner") or f"{socket.gethostname()}-{os.getpid()}"
@@ -221,7 +227,7 @@ async def acquire(
 @click.option("--reason", required=True, help="The reason; stored in the event log.")
 @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Its namespace.")
 async def release(session: "Session", request_id: str, force: bool, reason: str, namespace: str) -> None:
-    """Release a lock, or a place in the wait queue, by force. The holder notices at its next heartbeat."""
+    """Release a lock, or a place in the wait queue, by force. The holder is told at once."""
     async with session.api() as api:
         taken = await api.force_release_lock(id=request_id, namespace=namespace, reason=reason)
     if session.out.as_json:

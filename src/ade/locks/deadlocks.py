@@ -1,8 +1,8 @@
 """Deadlock detection: the wait-for graph, its cycles, and how to resolve them.
 
-As in a database, there are two kinds of edges: a request waits for the holders of what it wants (hard), and for
-conflicting requests ahead of it in the wait queue (soft). A cycle with a soft edge can be resolved by reordering that
-queue. Otherwise one of the waiters in the cycle becomes the victim.
+As in a database, there are two kinds of edges between lock requests: a request waits for the holders of what it wants
+(hard), and for conflicting requests ahead of it in the wait queue (soft). A cycle with a soft edge can be resolved by
+reordering that queue. Otherwise one of the waiters in the cycle becomes the victim.
 """
 
 from collections import defaultdict
@@ -44,26 +44,30 @@ class DeadlockVictimChoice:
     request_id: str
 
 
-Resolution = QueueReorder | DeadlockVictimChoice
+@dataclass(frozen=True, slots=True)
+class GrantReturn:
+    """Resolve the deadlock by taking granted locks back from a task that no worker has claimed yet."""
+
+    request_id: str
+
+
+Resolution = QueueReorder | DeadlockVictimChoice | GrantReturn
+
+
+Place = tuple[str, str]  # a namespace and a resource in it
 
 
 class WaitGraph:
-    """The wait-for graph of the requests of a namespace."""
+    """The wait-for graph of lock requests. A scope can hold and wait in several namespaces."""
 
     def __init__(self, requests: Iterable[LockRequest]) -> None:
-        self._holders: dict[str, list[LockRequest]] = defaultdict(list)
-        self._lines: dict[str, list[LockRequest]] = defaultdict(list)
+        self._holders, self._lines = _by_place(requests := list(requests))
         self._waiters: dict[str, list[LockRequest]] = defaultdict(list)  # by scope
         for request in requests:
             if request.is_waiting:
                 self._waiters[request.scope].append(request)
-            for resource in request.resources:
-                if request.is_granted:
-                    self._holders[resource].append(request)
-                elif request.is_waiting:
-                    self._lines[resource].append(request)
         self._places: dict[tuple[str, str], int] = {}
-        for resource, line in self._lines.items():
+        for (_, resource), line in self._lines.items():
             line.sort(key=place_in_line)
             self._places |= {(resource, one.id): place for place, one in enumerate(line)}
 
@@ -75,7 +79,7 @@ class WaitGraph:
         """Return all edges: quadratic in the length of a wait queue."""
         return [
             edge
-            for resource, line in sorted(self._lines.items())
+            for (_, resource), line in sorted(self._lines.items())
             for waiter in line
             for edge in (*self._hard(waiter, resource), *self._soft(waiter, resource, 0))
         ]
@@ -101,7 +105,7 @@ class WaitGraph:
     def _leaving(self, scope: str, met: "_Visited") -> Iterator[Edge]:
         for waiter in self._waiters[scope]:
             for resource in waiter.resources:
-                kind = (resource, waiter.mode_of(resource) is LockMode.EXCLUSIVE)
+                kind = (waiter.namespace, resource, waiter.mode_of(resource) is LockMode.EXCLUSIVE)
                 if kind not in met.holders:
                     yield from self._hard(waiter, resource)
                     if waiter.upgrades is None:  # an upgrade skips its own shared lock
@@ -110,23 +114,37 @@ class WaitGraph:
                 met.places[kind] = max(met.places.get(kind, 0), self._places[resource, waiter.id])
 
     def _hard(self, waiter: LockRequest, resource: str) -> Iterator[Edge]:
-        for one in self._holders[resource]:
+        for one in self._holders[waiter.namespace, resource]:
             if is_against(waiter, one, resource):
                 yield edge_of(waiter, one, resource, True)
 
     def _soft(self, waiter: LockRequest, resource: str, first: int) -> Iterator[Edge]:
-        line = self._lines[resource]
+        line = self._lines[waiter.namespace, resource]
         for place in range(first, self._places[resource, waiter.id]):
             if is_against(waiter, line[place], resource):
                 yield edge_of(waiter, line[place], resource, False)
 
 
 class _Visited:
-    """What a search has visited, by resource and by whether the waiter wanted an exclusive lock."""
+    """What a search has visited, by namespace, resource, and whether the waiter wanted an exclusive lock."""
 
     def __init__(self) -> None:
-        self.holders: set[tuple[str, bool]] = set()
-        self.places: dict[tuple[str, bool], int] = {}  # how far each wait queue was searched
+        self.holders: set[tuple[str, str, bool]] = set()
+        self.places: dict[tuple[str, str, bool], int] = {}  # how far each wait queue was searched
+
+
+def _by_place(
+    requests: Iterable[LockRequest],
+) -> tuple[defaultdict[Place, list[LockRequest]], defaultdict[Place, list[LockRequest]]]:
+    """Return the holders and the waiters of each resource."""
+    holders, lines = defaultdict[Place, list[LockRequest]](list), defaultdict[Place, list[LockRequest]](list)
+    for request in requests:
+        for resource in request.resources:
+            if request.is_granted:
+                holders[request.namespace, resource].append(request)
+            elif request.is_waiting:
+                lines[request.namespace, resource].append(request)
+    return holders, lines
 
 
 def resolution_of(ring: Cycle, requests: Mapping[str, LockRequest]) -> Resolution:
@@ -141,7 +159,7 @@ def resolution_of(ring: Cycle, requests: Mapping[str, LockRequest]) -> Resolutio
         if request.is_granted:
             held[request.scope] += len(request.items)
     for edge in ring:
-        for blocker in () if edge.is_hard else _ahead(edge, requests):
+        for blocker in () if edge.is_hard else requests_ahead(edge, requests):
             if _opens(edge.waiter, blocker, ring, requests):
                 return QueueReorder(edge.waiter, blocker)
     for edge in ring:
@@ -153,7 +171,7 @@ def resolution_of(ring: Cycle, requests: Mapping[str, LockRequest]) -> Resolutio
     )
 
 
-def _ahead(edge: Edge, requests: Mapping[str, LockRequest]) -> list[str]:
+def requests_ahead(edge: Edge, requests: Mapping[str, LockRequest]) -> list[str]:
     """Return the blocker and a sample of the blocking waiters ahead of it, at doubling distances up to the first: a
     waiter may have to pass many, and should pass at most twice as many as needed.
     """
@@ -180,7 +198,7 @@ def _opens(waiter: str, blocker: str, ring: Cycle, requests: Mapping[str, LockRe
 
 def is_against(waiter: LockRequest, other: LockRequest, resource: str) -> bool:
     """Whether the other request blocks the waiter on this resource."""
-    if other.id in (waiter.id, waiter.upgrades):
+    if other.id in (waiter.id, waiter.upgrades) or other.namespace != waiter.namespace:
         return False
     wanted, taken = waiter.mode_of(resource), other.mode_of(resource)
     return wanted is not None and taken is not None and conflict(wanted, taken)
@@ -200,17 +218,11 @@ def nearest_edges(requests: Iterable[LockRequest]) -> list[Edge]:
 
     So the number of edges is linear in the number of requests, not quadratic.
     """
-    holders, lines = defaultdict[str, list[LockRequest]](list), defaultdict[str, list[LockRequest]](list)
-    for request in requests:
-        for resource in request.resources:
-            if request.is_granted:
-                holders[resource].append(request)
-            elif request.is_waiting:
-                lines[resource].append(request)
+    holders, lines = _by_place(requests)
     return [
         edge
-        for resource, line in sorted(lines.items())
-        for edge in _edges_of(resource, sorted(line, key=place_in_line), holders[resource])
+        for place, line in sorted(lines.items())
+        for edge in _edges_of(place[1], sorted(line, key=place_in_line), holders[place])
     ]
 
 

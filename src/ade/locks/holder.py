@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ade.common.calls import either
 from ade.errors import AdeError, InvalidLock, LockLost, LockTimeout, StaleToken
-from ade.locks.model import LockMode, LockRequest, LockSpec, by_namespace, covers
+from ade.locks.model import LockMode, LockRequest, LockSpec, by_namespace, covers, normal_name
 from ade.logs import Log
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class HeldLock:
         items = {item.resource: item.token for item in self.grant.items}
         if resource is None and len(items) == 1:
             return next(iter(items.values()))
-        return items[resource or ""]
+        return items[normal_name(resource or "")]
 
     def mode(self, resource: str) -> LockMode | None:
         return self.grant.mode_of(resource)
@@ -105,7 +105,7 @@ class HeldLock:
         """Extend the lease after a grant or renewal by a call that began at `asked_at`."""
         if self._why_lost is not None:
             return
-        self.grant = grant
+        self.grant = self._newer(grant)
         self._until = asked_at + certain_for(grant.ttl_ms)
         if self._alarm is None and self._is_told:
             self._alarm = self.loop.call_at(self._until, self._look)
@@ -113,8 +113,13 @@ class HeldLock:
     def extend_from_thread(self, grant: LockRequest, asked_at: float) -> None:
         """Extend the lease from another thread: the event loop may be blocked. The timer rechecks when it fires."""
         if self._why_lost is None:
-            self.grant = grant
+            self.grant = self._newer(grant)
             self._until = max(self._until, asked_at + certain_for(grant.ttl_ms))
+
+    def _newer(self, grant: LockRequest) -> LockRequest:
+        """Return the newer one: a renewal may have begun before an upgrade and be answered after it."""
+        newest = max(item.token for item in self.grant.items)
+        return self.grant if max(item.token for item in grant.items) < newest else grant
 
     @property
     def is_late(self) -> bool:
@@ -177,6 +182,12 @@ class LockClient(Protocol):
     @property
     def renews_at_once(self) -> int:
         """How many IDs one call of `renew` takes."""
+
+    def watch_losses(self, tell: Callable[[], None], held: Callable[[], Iterable[LockRequest]]) -> Callable[[], object]:
+        """Call back on the running loop when a lock, perhaps one of those held, was released by force.
+
+        Returns a function to stop. A call can be lost: the next renewal finds out.
+        """
 
     async def refresh(self) -> None:
         """Reload settings that may have changed; called after each round of renewals. Raises AdeError."""
@@ -257,7 +268,7 @@ class LockHolder(Generic[ClientT]):
         if grant is None:
             held.lose("it expired while it waited for its upgrade")
         held.check()
-        if grant is None or grant.mode_of(resource) is held.mode(resource):
+        if grant is None or grant.mode_of(resource) is not LockMode.EXCLUSIVE:
             raise LockTimeout(f"others share the lock on {resource}")
         held.extend(grant, since)
 
@@ -284,9 +295,11 @@ class LockHolder(Generic[ClientT]):
         self._renewals.add_from_thread(held)
         return held
 
-    async def wait_in_line(self: "LockHolder[StoreLockClient]", request: LockRequest, asked_at: float) -> HeldLock:
+    async def wait_in_line(
+        self: "LockHolder[StoreLockClient]", request: LockRequest, asked_at: float, wait_ms: int | None
+    ) -> HeldLock:
         """Wait, on the event loop, for a request that a thread sent at `asked_at` and that was queued."""
-        return self._hold(*await self.client.wait_in_line(request, asked_at))
+        return self._hold(*await self.client.wait_in_line(request, asked_at, wait_ms))
 
     def release_blocking(self: "LockHolder[StoreLockClient]", held: HeldLock) -> None:
         self._renewals.remove(held)
@@ -314,6 +327,7 @@ class Renewals:
         self._job: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()  # a lock with a shorter lease than all others was added
         self._shortest_ms = 0
+        self._is_lost = False  # some lock was released by force, perhaps one of these
         self.held: dict[str, HeldLock] = {}
 
     def add(self, held: HeldLock) -> None:
@@ -344,16 +358,30 @@ class Renewals:
             await asyncio.gather(self._job, return_exceptions=True)
 
     async def _work(self) -> None:
-        """Renew all locks periodically. Most locks are acquired and released between two rounds."""
+        """Renew all locks periodically, and at once when one was released by force."""
+        self._is_lost = False
+        unwatch = self._client.watch_losses(self._look_now, lambda: [held.grant for held in list(self.held.values())])
+        try:
+            await self._renew_for_ever()
+        finally:
+            unwatch()
+
+    def _look_now(self) -> None:
+        self._is_lost = True
+        self._hurry.set()
+
+    async def _renew_for_ever(self) -> None:
+        """Return when no lock is held any more. Most locks are acquired and released between two rounds."""
         began, is_well = self._loop.time(), True
         while True:
             self._hurry.clear()
             self._shortest_ms = min((held.grant.ttl_ms for held in list(self.held.values())), default=self._shortest_ms)
             interval_s = min(self._shortest_ms / 1000 / _IN_ONE_LEASE, self._client.heartbeat_s)
             pause = began + (interval_s if is_well else min(interval_s, _RETRY_S)) - self._loop.time()
-            if pause > 0:
+            if pause > 0 and not (self._is_lost and self.held):
                 await either(self._hurry, pause)
                 continue
+            self._is_lost = False
             if not self.held:
                 self._job = None  # first, so that a thread that adds a lock now starts a new job
                 if not self.held:

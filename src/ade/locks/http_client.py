@@ -3,7 +3,7 @@
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -12,16 +12,18 @@ from msgspec import structs
 
 from ade.client.transport import backoff_s
 from ade.errors import (
+    AdeError,
     DeadlockVictim,
     InvalidLock,
     LockLost,
+    LockNotPermitted,
     LockRateLimited,
     LockTimeout,
     ServerUnreachable,
     StoreUnavailable,
     TooManyLocks,
 )
-from ade.locks.client import LockCancellation
+from ade.locks.client import LockCancellation, place_lost
 from ade.locks.holder import Granted, HeldLock, Interruption, LockHolder
 from ade.locks.model import (
     DEFAULT_NAMESPACE,
@@ -30,14 +32,16 @@ from ade.locks.model import (
     LockRequest,
     LockSpec,
     LockState,
+    by_namespace,
     lock_specs_of,
 )
 from ade.locks.requests import NO_TTL, check_ttl, ttl_ms_of, wait_ms_of
 from ade.server.problems import ServerProblem
+from ade.worker.instrumentation import current_run
 
 if TYPE_CHECKING:
     from ade.client.client import Client
-    from ade.locks.views import RequestView
+    from ade.locks.views import LocksWatched, RequestView
 
 TURN_S = 10.0  # of waiting for one response; the server drops a waiter that is not polled for 15 s
 _HEARTBEAT_S = 10.0
@@ -45,7 +49,8 @@ _RELEASE_S = 10.0
 _FRESH = 3  # a lease with at most 1/3 of its time elapsed needs no renewal before use
 _BREAKS = 6  # consecutive failures, about six seconds
 _UNAVAILABLE = 503
-_NOT_STORED = (LockTimeout, DeadlockVictim, TooManyLocks, LockRateLimited)  # as the answer to a new request
+# As the answer to a new request:
+_NOT_STORED = (LockTimeout, DeadlockVictim, TooManyLocks, LockRateLimited, LockNotPermitted)
 T = TypeVar("T")
 
 
@@ -78,6 +83,44 @@ async def persist_briefly(
     return await ask()
 
 
+_WATCH_AFTER_S = 1.0  # a lock that is held for less costs no request
+_WATCH_S = 20.0
+
+
+async def watch_over_http(
+    client: "Client",
+    ids: Callable[[], Mapping[str, Sequence[str]]],
+    runs: Callable[[], Mapping[str, str]],
+    changed: asyncio.Event,
+    tell: Callable[["LocksWatched"], None],
+) -> None:
+    """Ask the server, for as long as this runs, to say at once which locks or runs were lost by a forced release.
+
+    `ids` are held locks by namespace, `runs` are runs with their tasks; set `changed` when there are more.
+    """
+
+    async def ask(namespace: str, some: Sequence[str], of_tasks: Mapping[str, str]) -> None:
+        answer = await client.watch_locks(ids=some, namespace=namespace, runs=of_tasks, wait=_WATCH_S)
+        if answer.lost or answer.lost_runs:
+            tell(answer)
+
+    while True:
+        await asyncio.sleep(_WATCH_AFTER_S)
+        changed.clear()
+        asking = [ask(space, some[:100], {}) for space, some in ids().items() if some]
+        if of_tasks := dict(list(runs().items())[:100]):
+            asking.append(ask(DEFAULT_NAMESPACE, (), of_tasks))
+        jobs = [asyncio.ensure_future(each) for each in (*asking, changed.wait())]
+        try:
+            await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for job in jobs:
+                job.cancel()
+            ends = await asyncio.gather(*jobs, return_exceptions=True)
+        if any(isinstance(end, AdeError) for end in ends):
+            await asyncio.sleep(_WATCH_S)  # the server is away, or too old to know this; renewals go on
+
+
 class HttpLockClient:
     """A LockClient of a server. It waits by long polling, since a server responds to each request after a while.
 
@@ -100,6 +143,7 @@ class HttpLockClient:
         self._turn_s = TURN_S if turn_s is None else turn_s
         self._loop = asyncio.get_running_loop()
         self._leaving = LockCancellation(self._release)
+        self._acquired = asyncio.Event()
         self.heartbeat_s = _HEARTBEAT_S
         self.account = ""  # of the token, if known: the server prefixes request IDs with it
 
@@ -118,7 +162,10 @@ class HttpLockClient:
                 if until is not None and self._loop.time() >= until:
                     raise LockTimeout(f"{', '.join(request.resources)} is locked by another owner")
                 asked_at = self._loop.time()
-                standing = await persist(lambda: self._renew_one(sent, self._turn(until)), was_reached=True)
+                try:
+                    standing = await persist(lambda: self._renew_one(sent, self._turn(until)), was_reached=True)
+                except LockLost:  # it was not granted yet
+                    raise place_lost(sent) from None
             if self._loop.time() - asked_at > standing.ttl_ms / 1000 / _FRESH:  # granted some time ago, in that poll
                 asked_at = self._loop.time()
                 standing = await persist(lambda: self._renew_one(sent, 0.0), was_reached=True)
@@ -126,6 +173,7 @@ class HttpLockClient:
             if is_stored or not isinstance(error, _NOT_STORED):
                 await self._cancel(sent, at_once=not isinstance(error, asyncio.CancelledError))
             raise
+        self._acquired.set()
         return grant_of(standing), asked_at
 
     async def _cancel(self, sent: LockRequest, *, at_once: bool) -> None:
@@ -138,6 +186,7 @@ class HttpLockClient:
             self._leaving.leave_later(sent)
 
     async def _ask(self, request: LockRequest, wait: float, *, stay: bool) -> "RequestView":
+        run = current_run.get()
         return await self._client.acquire_locks(
             locks=[LockSpec(item.resource, item.mode) for item in request.items],
             id=request.id,  # the ID makes the request idempotent
@@ -149,6 +198,8 @@ class HttpLockClient:
             purpose=request.purpose,
             wait=wait,
             stay=stay,
+            run=None if run is None else run.run_id,
+            run_task=None if run is None else run.task_id,
         )
 
     def _turn(self, until: float | None) -> float:
@@ -178,6 +229,19 @@ class HttpLockClient:
     async def _release(self, namespace: str, request_ids: Sequence[str]) -> None:
         async with asyncio.timeout(_RELEASE_S):
             await self._client.release_locks(ids=list(request_ids), namespace=namespace)
+
+    def watch_losses(self, tell: Callable[[], None], held: Callable[[], Iterable[LockRequest]]) -> Callable[[], object]:
+        """See LockClient. One long request waits at the server while a lock is held for longer than a second."""
+        watching = watch_over_http(
+            self._client, lambda: by_namespace(held()), dict, self._acquired, lambda _lost: tell()
+        )
+        return self._loop.create_task(watching, name="ade-lock-losses").cancel
+
+    async def watch_runs(
+        self, runs: Callable[[], Mapping[str, str]], changed: asyncio.Event, tell: Callable[[Sequence[str]], None]
+    ) -> None:
+        """Tell at once which of these runs, named with their tasks, have lost the locks of their tasks."""
+        await watch_over_http(self._client, dict, runs, changed, lambda lost: tell(lost.lost_runs))
 
     async def refresh(self) -> None:
         """Do nothing: the server reads its own settings."""

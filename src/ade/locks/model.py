@@ -1,5 +1,6 @@
 """Records and limits of resource locks: lock specs, lock requests, their state, and rate limits."""
 
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from ade.common.gcra import RateState, next_allowed_ms, possible, take
+from ade.common.patterns import matches_any
 from ade.errors import InvalidLock, InvalidTask, LockRateLimited, TooManyLocks
 
 # Lock specs: a resource and the mode in which to lock it.
@@ -52,21 +54,22 @@ def lock_specs_of(wanted: Iterable[str | LockSpec]) -> list[LockSpec]:
 
 def _wish(one: object) -> LockSpec:
     if isinstance(one, str):
-        return write(one)
+        return write(lock_name("resource", one))
     if not isinstance(one, LockSpec):
         raise InvalidLock(f"name resources as text, by read(...) or by write(...), not as {one!r:.120}")
-    return one
+    name = lock_name("resource", one.resource)
+    return one if name == one.resource else LockSpec(name, one.mode)
 
 
 def merged(specs: Iterable[LockSpec]) -> tuple[LockSpec, ...]:
     """Sort the specs and keep one per resource; exclusive wins over shared. Raises InvalidLock."""
     modes: dict[str, LockMode] = {}
     for spec in specs:
-        check_lock_name("resource", spec.resource)
+        resource = lock_name("resource", spec.resource)
         if not isinstance(spec.mode, LockMode):
-            raise InvalidLock(f"{spec.resource} is to be read(...) or to be written with write(...), not {spec.mode!r}")
-        if modes.get(spec.resource) is not LockMode.EXCLUSIVE:
-            modes[spec.resource] = spec.mode
+            raise InvalidLock(f"{resource} is to be read(...) or to be written with write(...), not {spec.mode!r}")
+        if modes.get(resource) is not LockMode.EXCLUSIVE:
+            modes[resource] = spec.mode
     if len(modes) > MAX_LOCK_SPECS:
         raise InvalidLock(f"one request may name at most {MAX_LOCK_SPECS} resources, not {len(modes)}")
     return tuple(LockSpec(resource, modes[resource]) for resource in sorted(modes))
@@ -78,21 +81,34 @@ def check_priority(priority: int) -> None:
         raise InvalidTask(f"priority {priority!r} is not valid: use 0 (first) to 9 (last); the default is 5")
 
 
-def check_lock_name(what: str, text: object) -> None:
-    """Raise InvalidLock unless this is a valid name: names are parts of keys, so only printable, without braces."""
+def lock_name(what: str, text: object) -> str:
+    """Return a name in its normal form, the one that is stored and looked up. Raises InvalidLock.
+
+    Names that look the same are the same: Unicode is composed (NFC), and blanks at either end are rejected. Names are
+    parts of keys, so they are printable and have no braces.
+    """
     if not isinstance(text, str):
         raise InvalidLock(f"{what} must be text, not {text!r:.120}")
-    if not is_lock_name(text):
-        raise InvalidLock(
-            f"{what} {text[:120]!r} is not valid: use 1 to {_MOST_BYTES} bytes of printable characters without braces"
-        )
+    name = normal_name(text)
+    if is_lock_name(name):
+        return name
+    if name != name.strip():
+        raise InvalidLock(f"{what} {text[:120]!r} begins or ends with a blank; remove it")
+    raise InvalidLock(
+        f"{what} {text[:120]!r} is not valid: use 1 to {_MOST_BYTES} bytes of printable characters without braces"
+    )
+
+
+def normal_name(text: str) -> str:
+    """Return a name with its Unicode composed (NFC), valid or not."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 @lru_cache(4_096)
 def is_lock_name(text: str) -> bool:
-    """Whether the name is printable, has no braces, and is at most 512 bytes long."""
+    """Whether the name is printable, has no braces and no blanks around it, and is at most 512 bytes long."""
     is_short = 0 < len(text.encode(errors="replace")) <= _MOST_BYTES
-    return is_short and text.isprintable() and not set(text) & {"{", "}"}
+    return is_short and text.isprintable() and not set(text) & {"{", "}"} and text == text.strip()
 
 
 DEFAULT_NAMESPACE = "default"
@@ -125,6 +141,7 @@ class LockRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     namespace: str = DEFAULT_NAMESPACE
     owner: str  # the agent or program
     scope: str  # the unit that holds and waits, such as a run; only cycles between scopes are deadlocks
+    account: str | None = None  # on whose behalf, for the rulebook: of a token, or the author of a task; None: unknown
     items: tuple[LockItem, ...]  # sorted by resource name
     priority: int = DEFAULT_PRIORITY
     purpose: str | None = None
@@ -198,6 +215,28 @@ def covers(items: Iterable[LockItem], specs: Iterable[LockSpec]) -> bool:
     """Whether a holder of these items already has all the specs; an exclusive lock includes the shared one."""
     modes = {item.resource: item.mode for item in items}
     return all(modes.get(one.resource) in (one.mode, LockMode.EXCLUSIVE) for one in specs)
+
+
+# Permissions: who may lock what, by the rulebook. A resource that no rule names is open to everyone.
+
+
+class LockRule(Struct, frozen=True, kw_only=True):
+    """Resources whose names match one of the patterns can be locked by these accounts and roles, and by no one else."""
+
+    names: tuple[str, ...]
+    roles: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
+
+
+def rules_for(rules: Iterable[LockRule], resources: Iterable[str]) -> list[tuple[str, LockRule]]:
+    """Return the rules that name these resources, each with the resource. All of them must admit the account."""
+    named = list(resources)
+    return [(name, rule) for rule in rules for name in named if matches_any(rule.names, name)]
+
+
+def not_admitted(found: Iterable[tuple[str, LockRule]], account: str | None, roles: frozenset[str]) -> str | None:
+    """Return the first resource that its rule does not let the account lock; None if it may lock all of them."""
+    return next((name for name, rule in found if account not in rule.accounts and not roles & rule.roles), None)
 
 
 # Limits: waiters per resource, requests per owner, and the request rate of an owner.

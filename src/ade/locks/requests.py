@@ -13,8 +13,8 @@ from ade.locks.model import (
     LockMode,
     LockRequest,
     LockSpec,
-    check_lock_name,
     check_priority,
+    lock_name,
     merged,
 )
 from ade.tasks.lifecycle import Status
@@ -42,14 +42,14 @@ def validate_request(
     task_id: str | None = None,
     ttl_ms: int | None = DEFAULT_TTL_MS,
     unattended: bool = False,
+    account: str | None = None,
 ) -> LockRequest:
     """Create a valid request: names, modes, and times are checked, duplicates merged, resources sorted.
 
     A request without a TTL must get one before it is stored. Raises InvalidLock.
     """
     check_namespace(namespace)
-    for what, text in (("owner", owner), ("scope", scope), ("id", id)):
-        check_lock_name(what, text)
+    owner, scope, id = (lock_name(*one) for one in (("owner", owner), ("scope", scope), ("id", id)))
     _check_purpose(purpose)
     check_priority(priority)
     if ttl_ms is not None:
@@ -65,6 +65,7 @@ def validate_request(
         task_id=task_id,
         ttl_ms=ttl_ms or NO_TTL,
         unattended=unattended,
+        account=account,
     )
 
 
@@ -145,6 +146,7 @@ class TakeLock(Struct, frozen=True, tag=True, kw_only=True):
         priority: int = DEFAULT_PRIORITY,
         purpose: str | None = None,
         task_id: str | None = None,
+        account: str | None = None,
     ) -> LockRequest:
         """Create the request for a lock client. `purpose` is the default. Raises InvalidLock."""
         return validate_request(
@@ -157,6 +159,7 @@ class TakeLock(Struct, frozen=True, tag=True, kw_only=True):
             purpose=self.purpose or purpose,
             task_id=task_id,
             ttl_ms=self.ttl_ms,
+            account=account,
         )
 
 
@@ -206,4 +209,5 @@ def request_of(task: Task, *, ttl_ms: int = DEFAULT_TTL_MS) -> LockRequest:
         task_id=task.id,
         ttl_ms=ttl_ms,
         unattended=True,
+        account=task.author_id,
     )

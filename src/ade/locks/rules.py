@@ -439,6 +439,16 @@ def let_pass(book: LockTable, request_id: str, *, before: str) -> LockRequest | 
     return book.get(request_id)
 
 
+def return_grant(book: LockTable, request_id: str) -> LockRequest | None:
+    """Take granted locks back from a task that is not claimed yet, to end a deadlock. It requests them again."""
+    request = _alive(book, request_id)
+    if request is None or not (request.is_granted and request.unattended):
+        return None
+    book.remove(request, RELEASED)
+    book.settle()
+    return request
+
+
 def reap(book: LockTable, request_ids: list[str]) -> None:
     """Remove requests whose lease has expired, where no operation has looked; called by the sweep."""
     for request_id in request_ids:

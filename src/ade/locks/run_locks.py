@@ -14,7 +14,7 @@ from msgspec import structs
 
 from ade.errors import InvalidLock, LockLost, RunOver
 from ade.locks.holder import LockScope, Place, current, scope_at
-from ade.locks.model import DEFAULT_NAMESPACE, LockItem, LockSpec, covers
+from ade.locks.model import DEFAULT_NAMESPACE, LockItem, LockSpec, covers, normal_name
 from ade.locks.requests import LeaveLock, TakeLock, TakenLock
 from ade.tasks.model import Task
 from ade.tasks.outcomes import Deferred
@@ -53,10 +53,11 @@ class ContextLocks:
     def token(self, resource: str) -> int:
         """Return the fencing token of a resource this run has locked. Raises InvalidLock, LockLost."""
         tokens = {item.resource: item.token for lock in self._taken for item in lock.items}
-        if resource not in tokens:
+        name = normal_name(resource)
+        if name not in tokens:
             raise InvalidLock(f"this run has no lock on {resource!r}; it has {', '.join(tokens) or 'none'}")
         self.check()
-        return tokens[resource]
+        return tokens[name]
 
     def use(self, namespace: str, specs: Sequence[LockSpec]) -> TakenLock | None:
         """Return a held lock that covers these specs, and keep it until this use also ends."""
@@ -101,7 +102,7 @@ class RunLock:
         """The fencing token to give to the resource with every write. Raises LockLost."""
         items = self._items()
         tokens = {item.resource: item.token for item in items}
-        name = items[0].resource if resource is None and len(items) == 1 else resource
+        name = items[0].resource if resource is None and len(items) == 1 else normal_name(resource or "")
         if name not in tokens:
             raise InvalidLock(f"name one of the resources that are locked: {', '.join(tokens)}")
         self._locks.check()
@@ -224,6 +225,7 @@ class RunLocks(Generic[R]):
             priority=task.priority,
             purpose=task.name,
             task_id=task.id,
+            account=task.author_id,
         )
         held = await self.holder.acquire(request, wait_ms=wanted.wait_ms, goes_on=lambda: not run.is_ending)
         try:

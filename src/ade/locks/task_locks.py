@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import structs
 
-from ade.errors import AdeError, StoreError
+from ade.errors import AdeError, LockNotPermitted, StoreError
 from ade.locks.holder import HeldLock, LockHolder, LockScope, Place, current
 from ade.locks.model import LockItem, LockLimits, LockState
 from ade.locks.requests import RECHECK_MS, STANDS_NOWHERE_MS, request_id, request_of
@@ -60,6 +60,8 @@ class StoreRunLocks(RunLocks[R]):
         resources = tuple(spec.resource for spec in run.task.locks)
         try:
             held = await self.holder.take(request_of(run.task, ttl_ms=self._options.lease_ms))
+        except LockNotPermitted:  # it would be the same the next time
+            raise
         except AdeError as error:  # too many wait already, or the store is away
             log.warning("locks.not_asked_for", task_id=run.task.id, resources=resources, error=str(error))
             return Deferred(resources, STANDS_NOWHERE_MS)
@@ -131,7 +133,9 @@ class HttpRunLocks(RunLocks[R]):
         self._lease_ms = lease_ms
         self._loop = asyncio.get_running_loop()
         self._with_tasks: dict[str, tuple[Sequence[LockItem], float]] = {}  # by run, before it starts
-        self._of_tasks: dict[str, HeldLock] = {}  # by run
+        self._of_tasks: dict[str, tuple[R, HeldLock]] = {}  # by run
+        self._taken = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
 
     def registered(self, account: str) -> None:
         """Set the account of the worker, which also owns its lock requests."""
@@ -146,20 +150,41 @@ class HttpRunLocks(RunLocks[R]):
         items, asked_at = self._with_tasks.pop(run.id, ((), self._loop.time()))
         request = request_of(run.task, ttl_ms=self._lease_ms)
         grant = structs.replace(request, items=tuple(items), state=LockState.GRANTED)
-        held = self._of_tasks[run.id] = HeldLock(grant, asked_at, self._loop, is_told=False)
+        held = HeldLock(grant, asked_at, self._loop, is_told=False)
+        self._of_tasks[run.id] = run, held
         run.locks, run.owes_locks = {held.id: held}, False
+        self._taken.set()
+        if self._watching is None:
+            self._watching = self._loop.create_task(self._client.watch_runs(self._runs, self._taken, self._lost))
         enter_scope(run, asyncio.current_task())
         return None
 
+    def _runs(self) -> dict[str, str]:
+        return {run_id: run.task.id for run_id, (run, _) in self._of_tasks.items()}
+
+    def _lost(self, run_ids: Sequence[str]) -> None:
+        """End the runs whose locks were released by force."""
+        for run_id in run_ids:
+            run, held = self._of_tasks.pop(run_id, (None, None))
+            if run is not None and held is not None:
+                held.lose("it was released by force")
+                self._on_lost(run)
+
     def beaten(self, asked_at: float) -> None:
         """Extend the tasks' locks after a heartbeat that began at `asked_at`; called by the lease thread."""
-        for held in list(self._of_tasks.values()):
+        for _, held in list(self._of_tasks.values()):
             held.extend_from_thread(held.grant, asked_at)
 
     def end(self, run: R, then: Callable[[], None]) -> None:
         """Release the locks acquired during the run. The server releases those of the task."""
         self._with_tasks.pop(run.id, None)
-        of_task = self._of_tasks.pop(run.id, None)
+        _, of_task = self._of_tasks.pop(run.id, (None, None))
         if of_task is not None:
             run.locks.pop(of_task.id, None)
         super().end(run, then)
+
+    async def close(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await super().close()

@@ -26,6 +26,7 @@ STATUS_OF: Mapping[str, int] = {
     "ade_error": _FAULT,
     # the caller
     "not_authenticated": 401,
+    "lock_not_permitted": _NO,
     "not_permitted": _NO,
     "not_eligible": _NO,
     "conflict_of_interest": _NO,
@@ -64,6 +65,7 @@ STATUS_OF: Mapping[str, int] = {
     "inbox_busy": _CONFLICT,
     "last_admin": _CONFLICT,
     "lock_lost": _CONFLICT,
+    "lock_place_lost": _CONFLICT,
     "lock_timeout": _CONFLICT,
     "no_gate": _CONFLICT,
     "stale_lease": _CONFLICT,

@@ -404,3 +404,4 @@ class Stores:
 
 # Topics of wake-ups.
 WORK, STOP, DONE, LOCK, AGENT, RULES, INBOX = "work", "stop", "done", "lock", "agent", "rules", "inbox"
+LOST = "lost"  # a lock was released by force: its holder must find out now

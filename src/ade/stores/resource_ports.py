@@ -82,10 +82,13 @@ class LockStore(Protocol):
         """Downgrade an exclusive lock to a shared one. Raises LockLost."""
 
     async def take_away(self, namespace: str, request_id: str, *, reason: str, by: str) -> LockRequest | None:
-        """Force the end of a grant or a wait; None if it is gone."""
+        """Force the end of a grant or a wait, and send a LOST wake-up to its holder; None if it is gone."""
 
     async def cure(self, namespace: str, cure: Resolution, cycle: tuple[str, ...]) -> LockRequest | None:
-        """Resolve a deadlock: abort the victim, or let a waiter go first. None if the cycle has changed meanwhile."""
+        """Resolve a deadlock: abort the victim, let a waiter go first, or take locks back from an unclaimed task.
+
+        None if the cycle has changed meanwhile.
+        """
 
     async def find(self, query: LockQuery) -> list[LockRequest]:
         """Return matching requests, including expired ones that are not yet removed."""

@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from ade.errors import StoreError
-from ade.stores.ports import AGENT, DONE, INBOX, LOCK, RULES, STOP, WORK, Stores
+from ade.stores.ports import AGENT, DONE, INBOX, LOCK, LOST, RULES, STOP, WORK, Stores
 
 T = TypeVar("T")
-TOPICS = (WORK, STOP, DONE, LOCK, AGENT, RULES, INBOX)
+TOPICS = (WORK, STOP, DONE, LOCK, AGENT, RULES, INBOX, LOST)
 
 
 class _Topic:

@@ -7,6 +7,7 @@ from ade.common.gcra import RateState, next_allowed_ms
 from ade.errors import UnknownTask
 from ade.locks.model import DEFAULT_NAMESPACE, LockRequest, LockSpec, conflict, place_in_line
 from ade.locks.requests import request_id
+from ade.locks.views import explain_stuck
 from ade.stores.ports import Stores, TaskQuery
 from ade.stores.resource_ports import LockQuery
 from ade.tasks.lifecycle import CLAIMABLE, Status
@@ -160,9 +161,19 @@ async def explain(stores: Stores, task_id: str) -> Explanation:
         from ade.approvals.review_reasons import why_in_review  # slow to import, and only for tasks in review
 
         reasons = [await why_in_review(stores, task)]
+    if task.status in CLAIMABLE or task.status is Status.RUNNING:
+        reasons = [*await _deadlock(stores, task), *reasons]
     first = reasons[0].sentence
     sentence = f"It is {task.status}: {first}" if task.status in CLAIMABLE else first[0].upper() + first[1:]
     return Explanation(task_id=task.id, status=task.status, sentence=sentence, reasons=reasons)
+
+
+async def _deadlock(stores: Stores, task: Task) -> list[Reason]:
+    """Return the deadlock that the task is part of or waits for: it lasts some seconds, until it is resolved."""
+    cycle = await explain_stuck(stores, task_ids=[task.id])
+    if not cycle:
+        return []
+    return [Reason(code="deadlock", sentence=f"it is in a deadlock: {'; '.join(cycle)}", facts={"cycle": cycle})]
 
 
 async def _why_waiting(stores: Stores, task: Task) -> AsyncIterator[Reason]:

@@ -7,6 +7,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
@@ -22,6 +23,10 @@ from ade.tasks.decisions import break_chain, requeue
 from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status, Verb
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
+from ade.worker.instrumentation import RunReference, current_run
+
+if TYPE_CHECKING:
+    from ade.locks.detector import TaskWaits
 
 # Tasks whose lock requests were granted: they return to the queue and can be claimed immediately.
 
@@ -351,16 +356,26 @@ _PAGE_WAITING = 500
 class CompletionWatcher:
     """Waits for final tasks on one event loop, and polls only while there are waiters."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: Stores, waits: "Callable[[], TaskWaits] | None" = None) -> None:
         self._stores = stores
+        self._waits = waits  # where a run says that it waits, so that deadlocks are found; created when needed
         self._waiting: dict[str, list[asyncio.Future[Task]]] = {}
         self._look: asyncio.Task[None] | None = None
 
-    async def wait(self, task_id: str, timeout: float | None = None) -> Task:
-        """Return the task once it is final. Raises WaitTimeout and UnknownTask."""
+    async def wait(self, task_id: str, timeout: float | None = None, run: RunReference | None = None) -> Task:
+        """Return the task once it is final. `run` is the run that waits; by default, the one whose code this is.
+
+        Raises WaitTimeout, UnknownTask and, for a run, DeadlockVictim.
+        """
         task = await get(self._stores, task_id)
         if task.is_final:
             return task
+        run = run or current_run.get()
+        if run is None or self._waits is None:
+            return await self._wait(task_id, timeout)
+        return await self._waits().wait(run, task_id, self._wait(task_id, timeout))
+
+    async def _wait(self, task_id: str, timeout: float | None) -> Task:
         future: asyncio.Future[Task] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(task_id, []).append(future)
         if self._look is None or self._look.done():

@@ -34,6 +34,7 @@ from ade.tasks.outcomes import Failed, HoldResponse
 from ade.worker import messages
 from ade.worker.context import Context, SyncContext
 from ade.worker.failures import failed, failure_of
+from ade.worker.instrumentation import RunReference, current_run
 from ade.worker.messages import (
     BeginEffect,
     ContextReply,
@@ -150,6 +151,8 @@ def perform(call: HandlerCall, line: WorkerConnection) -> HandlerReturned | Hand
     """Run one call; any failure becomes the response."""
     asking = RunRequests(call.facts.run_id, line)
     _tell_trace(call.facts.trace)
+    facts = call.facts
+    current_run.set(RunReference(facts.task_id, facts.run_id, facts.scope, facts.author))
     try:
         outcome = _outcome(call, SyncContext(Context(call.facts, asking, lambda: False)))
     finally:

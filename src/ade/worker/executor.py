@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from ade.accounts.model import SYSTEM
+from ade.locks.requests import request_id
 from ade.logs import Log
 from ade.tasks.decisions import run_timeout_ms
 from ade.tasks.handlers import Registry
@@ -18,7 +19,7 @@ from ade.worker.completer import Completer
 from ade.worker.context_backend import ContextBackend
 from ade.worker.failures import failure_of, lock_lost, timed_out, unwritable
 from ade.worker.handler_call import HandlerInvoker, Middleware, own_cancellation
-from ade.worker.instrumentation import PERFORMED, WorkerProbe
+from ade.worker.instrumentation import PERFORMED, RunReference, WorkerProbe, current_run
 from ade.worker.run import MUTE, Run, StopReason
 from ade.worker.state import ClaimTrigger, WorkerState
 from ade.worker.timer import SharedTimer
@@ -127,6 +128,7 @@ class RunExecutor:
 
     async def _work(self, run: Run) -> None:
         run.began = True
+        current_run.set(RunReference(run.task.id, run.id, request_id(run.task), run.task.author_id))
         gates = self._gates
         outcome: Outcome | None = None
         try:

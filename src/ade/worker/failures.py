@@ -4,7 +4,7 @@ import traceback
 
 from ade.approvals.errors import Denied
 from ade.common.text import storable
-from ade.errors import EffectUnknown, NeedsStore
+from ade.errors import DeadlockVictim, EffectUnknown, LockNotPermitted, NeedsStore
 from ade.failures import FailureKind, TaskError
 from ade.tasks.outcomes import Failed, RateLimited, Retry, RunFailed, Unrecoverable
 
@@ -16,9 +16,11 @@ _KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (RateLimited, FailureKind.RATE_LIMITED),
     (Unrecoverable, FailureKind.UNRECOVERABLE),
     (Denied, FailureKind.UNRECOVERABLE),  # the guard would decide the same again
+    (LockNotPermitted, FailureKind.UNRECOVERABLE),  # the rulebook would decide the same again
     (EffectUnknown, FailureKind.UNRECOVERABLE),  # another run would find the same unknown state
     (NeedsStore, FailureKind.UNRECOVERABLE),  # another run here would not reach the store either
     (MemoryError, FailureKind.OUT_OF_MEMORY),
+    (DeadlockVictim, FailureKind.DEADLOCK),
 )
 _DELAYS = {FailureKind.RETRY_ASKED: "after", FailureKind.RATE_LIMITED: "retry_after"}
 

@@ -1,13 +1,25 @@
-"""Instrumentation of a worker: the current trace context, OpenTelemetry spans, and test hooks at named points."""
+"""Instrumentation of a worker: the current run and trace context, OpenTelemetry spans, and test hooks."""
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ade.errors import DriverMissing
 
 if TYPE_CHECKING:
     from ade.worker.spans import Spans
+
+
+class RunReference(NamedTuple):
+    """A run: its task, its ID, its lock scope, and the author of the task."""
+
+    task_id: str
+    run_id: str
+    scope: str = ""
+    author: str | None = None
+
+
+current_run: ContextVar[RunReference | None] = ContextVar("ade_run", default=None)  # whose code this is
 
 
 # Traces: the trace context of a run. OpenTelemetry is loaded only if it is enabled.

@@ -21,7 +21,7 @@ from ade.errors import (
 )
 from ade.events.filters import compile_filter, parse_filter
 from ade.events.sse import parse_seq, start_after
-from ade.locks.model import check_lock_name
+from ade.locks.model import lock_name
 from ade.server.rate_limits import read_rates
 from ade.server.wire_format import read_time, write_time
 from ade.tasks.admission import LAST_MOMENT, check_name, check_queue_name
@@ -118,7 +118,7 @@ def names(data: bytes) -> None:
     can = let(lambda: capabilities_of(text.split(","), "needs", InvalidTask), InvalidTask)
     assert can is None or are_met(as_text(can), can)
     taken = [
-        passes(lambda: check_lock_name("resource", text), InvalidLock),
+        let(lambda: lock_name("resource", text), InvalidLock) is not None,
         passes(lambda: check_inbox_id(text), InvalidInbox),
         passes(lambda: check_queue_name(text), InvalidTask),
         passes(lambda: check_name(text), InvalidTask),

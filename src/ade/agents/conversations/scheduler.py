@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 
+from ade.accounts.model import SYSTEM
 from ade.agents.conversations import consumer_loop
 from ade.agents.conversations.agent_consumer import Consume, WaitingConsumer
 from ade.agents.conversations.consumer_loop import (
@@ -52,6 +53,7 @@ class ConversationLocks(LockHolder[StoreLockClient]):
             namespace=NAMESPACE,
             purpose="pump",
             ttl_ms=self._ttl_ms,
+            account=SYSTEM,
         )
         try:
             return await self.acquire(await self.client.capped(request), wait_ms=0)

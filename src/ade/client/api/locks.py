@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING
 from ade.client.transport import Section
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from ade.common.calls import Call
     from ade.locks.model import LockSpec
-    from ade.locks.views import ForceReleased, LockGraph, LocksReleased, LocksRenewed, LockView, RequestView
+    from ade.locks.views import (
+        ForceReleased,
+        LockGraph,
+        LocksReleased,
+        LocksRenewed,
+        LocksWatched,
+        LockView,
+        RequestView,
+    )
     from ade.server.pagination import Page
 
 
@@ -40,7 +50,8 @@ class LocksCalls(Section):
     def acquire_locks(
         self, *, locks: list[str | LockSpec], id: str | None = None, owner: str | None = None,
         scope: str | None = None, namespace: str = "default", priority: int = 5, ttl: float | None = None,
-        purpose: str | None = None, wait: float | None = None, stay: bool = False,
+        purpose: str | None = None, wait: float | None = None, stay: bool = False, run: str | None = None,
+        run_task: str | None = None,
     ) -> Call[RequestView]:
         """Ask for locks, all or none; may wait for them."""
         from ade.locks.api import AcquireLocks
@@ -48,7 +59,7 @@ class LocksCalls(Section):
 
         body = AcquireLocks(
             locks=locks, id=id, owner=owner, scope=scope, namespace=namespace, priority=priority, ttl=ttl,
-            purpose=purpose, wait=wait, stay=stay,
+            purpose=purpose, wait=wait, stay=stay, run=run, run_task=run_task,
         )
         return self._call("acquire_locks", RequestView, body=body)
 
@@ -61,6 +72,17 @@ class LocksCalls(Section):
 
         body = RenewLocks(ids=ids, namespace=namespace, wait=wait)
         return self._call("renew_locks", LocksRenewed, body=body)
+
+    def watch_locks(
+        self, *, ids: Sequence[str] = (), namespace: str = "default", runs: Mapping[str, str] | None = None,
+        wait: float | None = None,
+    ) -> Call[LocksWatched]:
+        """Learn at once that a lock was released by force."""
+        from ade.locks.api import WatchLocks
+        from ade.locks.views import LocksWatched
+
+        body = WatchLocks(ids=list(ids), namespace=namespace, runs=dict(runs or {}), wait=wait)
+        return self._call("watch_locks", LocksWatched, body=body)
 
     def release_locks(self, *, ids: list[str], namespace: str = "default") -> Call[LocksReleased]:
         """Let locks go, or leave the line."""

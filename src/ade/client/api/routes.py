@@ -64,6 +64,7 @@ CLIENT_ROUTES: Mapping[str, ClientRoute] = {  # module, method, path, mutates, t
     "get_lock_graph": ClientRoute("ade.locks.api", "GET", "/api/v1/locks/graph"),
     "acquire_locks": ClientRoute("ade.locks.api", "POST", "/api/v1/locks/acquire", True, False),
     "renew_locks": ClientRoute("ade.locks.api", "POST", "/api/v1/locks/renew", True, False),
+    "watch_locks": ClientRoute("ade.locks.api", "POST", "/api/v1/locks/watch"),
     "release_locks": ClientRoute("ade.locks.api", "POST", "/api/v1/locks/release", True, False),
     "upgrade_lock": ClientRoute("ade.locks.api", "POST", "/api/v1/locks/upgrade", True, False),
     "downgrade_lock": ClientRoute("ade.locks.api", "POST", "/api/v1/locks/downgrade", True, False),

@@ -142,12 +142,15 @@ class TasksCalls(Section):
         )
         return self._call("list_tasks", Page[Task], query=query)
 
-    def get_task(self, task_id: str, *, wait: int | None = None, whole: bool = False) -> Call[Task]:
+    def get_task(
+        self, task_id: str, *, wait: int | None = None, whole: bool = False, run: str | None = None,
+        run_task: str | None = None,
+    ) -> Call[Task]:
         """One task; with ?wait= as soon as it is final."""
         from ade.tasks.api.requests import GetTask
         from ade.tasks.model import Task
 
-        query = GetTask(wait=wait, whole=whole)
+        query = GetTask(wait=wait, whole=whole, run=run, run_task=run_task)
         return self._call("get_task", Task, task_id, query=query)
 
     def get_task_result(self, task_id: str) -> Call[StoredTaskResult]:

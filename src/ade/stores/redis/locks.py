@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from ade.errors import AdeError, LockLost, UpgradeDeadlock
-from ade.locks.deadlocks import DeadlockVictimChoice, Resolution
+from ade.locks.deadlocks import DeadlockVictimChoice, GrantReturn, Resolution
 from ade.locks.model import DEFAULT_NAMESPACE, LockLimits, LockRequest, asks_too_often, has_too_many, too_many_wait
-from ade.stores.ports import LOCK
+from ade.stores.ports import LOCK, LOST
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.sync_client import NotAnswered
 from ade.stores.redis.clock import new_token
@@ -121,12 +121,18 @@ class RedisLocks:
     async def take_away(self, namespace: str, request_id: str, *, reason: str, by: str) -> LockRequest | None:
         """End a grant or a wait by force; return None if the request no longer exists."""
         _, answers = await self._do("force_release", namespace, id=request_id, reason=reason, by=by, token=new_token())
-        return _only(answers)
+        taken = _only(answers)
+        if taken is not None:
+            self._wakeups.notify(LOST)
+        return taken
 
     async def cure(self, namespace: str, cure: Resolution, cycle: tuple[str, ...]) -> LockRequest | None:
-        """Resolve a deadlock: abort the victim, or reorder the wait queue. Return None if the state has changed."""
+        """Resolve a deadlock: abort the victim, reorder the wait queue, or take back a grant. None if the state has
+        changed."""
         if isinstance(cure, DeadlockVictimChoice):
             verb, wanted = "abort_victim", {"id": cure.request_id, "cycle": cycle}
+        elif isinstance(cure, GrantReturn):
+            verb, wanted = "return_grant", {"id": cure.request_id}
         else:
             verb, wanted = "reorder", {"id": cure.request_id, "before": cure.before}
         _, answers = await self._do(verb, namespace, token=new_token(), **wanted)

@@ -9,7 +9,7 @@ from functools import partial
 
 from ade.errors import StoreError
 from ade.logs import Log
-from ade.stores.ports import LOCK, RULES, WORK
+from ade.stores.ports import LOCK, LOST, RULES, WORK
 from ade.stores.redis.client.client import RedisClient, pauses_between_tries
 from ade.stores.redis.client.connections import RedisConnection
 from ade.stores.redis.client.errors import FAILURES, ServerError, reason
@@ -21,6 +21,7 @@ SILENT_AFTER_S = 6.0  # without a message or a response to PING
 _SEND_S = 2.0
 _SAME_NEWS_S = 0.05  # a notification this soon after a write that published the same topic is not published again
 _PUBLISH_PATIENCE_S = 2.0
+_RARE = (RULES, LOST)
 _OF_LOCKS = b"lock "  # followed by the changed lock requests (MessagePack)
 _PAUSES_S = 0.05, 2.0  # before resubscribing: the first and the longest pause
 
@@ -31,16 +32,17 @@ class RedisWakeups(LocalWakeups):
     """One subscription per process, from the first wait until `close`, on the client's own loop or that of `listen`.
 
     A new subscription wakes all topics, because notifications might have been missed. A process that waits only for
-    RULES subscribes to that topic. The first wait for another topic subscribes to everything.
+    rare topics (changed rules, lost locks) subscribes to these. The first wait for another topic subscribes to
+    everything.
     """
 
     def __init__(self, link: RedisClient) -> None:
         super().__init__()
         self._link = link
         self._channel = f"{link.settings.prefix}hints"
-        self._rules_channel = f"{link.settings.prefix}hints:rules"  # changed rules; every process subscribes to it
+        self._rules_channel = f"{link.settings.prefix}hints:rules"  # rare topics; every process subscribes to it
         self._subscribes_to_all = False
-        self._widen: Callable[[], object] | None = None  # set while subscribed only to RULES
+        self._widen: Callable[[], object] | None = None  # set while subscribed only to rare topics
         self._words = {topic.encode(): topic for topic in TOPICS}
         self._unsent: set[str] = set()
         self._publishing = False
@@ -153,7 +155,7 @@ class RedisWakeups(LocalWakeups):
                 self._publishing = bool(topics)
             if not topics:
                 return
-            words = [("PUBLISH", self._rules_channel if topic == RULES else self._channel, topic) for topic in topics]
+            words = [("PUBLISH", self._rules_channel if topic in _RARE else self._channel, topic) for topic in topics]
             try:
                 await self._link.ask(0, *words, patience_s=_PUBLISH_PATIENCE_S)
             except StoreError as error:  # other processes find out when they poll
@@ -162,7 +164,7 @@ class RedisWakeups(LocalWakeups):
     def _listen(self, topic: str) -> None:
         with self._lock:
             widen = None
-            if topic != RULES and not self._subscribes_to_all:
+            if topic not in _RARE and not self._subscribes_to_all:
                 self._subscribes_to_all, widen = True, self._widen
             if self._listening is None and not self._attending and not self._closed:
                 self._listening = self._link.aside.submit(self._listen_for_ever())

@@ -8,10 +8,10 @@ import apsw
 import msgspec
 
 from ade.locks import rules as locks_rules
-from ade.locks.deadlocks import DeadlockVictimChoice, Resolution
+from ade.locks.deadlocks import DeadlockVictimChoice, GrantReturn, Resolution
 from ade.locks.model import DEFAULT_NAMESPACE, LockLimits, LockLoad, LockRequest, LockState
 from ade.locks.rules import NEWS_FOR_OTHERS, LockTable
-from ade.stores.ports import LOCK, Clock, Wakeups
+from ade.stores.ports import LOCK, LOST, Clock, Wakeups
 from ade.stores.resource_ports import LockQuery, LockUpdates
 from ade.stores.sqlite.codec import packed
 from ade.stores.sqlite.connection import run, sql
@@ -89,14 +89,19 @@ class SqliteLocks:
         return await self._do(namespace, lambda _, book: locks_rules.downgrade(book, grant_id, resource))
 
     async def take_away(self, namespace: str, request_id: str, *, reason: str, by: str) -> LockRequest | None:
-        return await self._do(
+        taken = await self._do(
             namespace, lambda _, book: locks_rules.force_release(book, request_id, reason=reason, by=by)
         )
+        if taken is not None:
+            self._wakeups.notify(LOST)
+        return taken
 
     async def cure(self, namespace: str, cure: Resolution, cycle: tuple[str, ...]) -> LockRequest | None:
         def verb(_: apsw.Connection, book: LockTable) -> LockRequest | None:
             if isinstance(cure, DeadlockVictimChoice):
                 return locks_rules.abort_victim(book, cure.request_id, cycle=cycle)
+            if isinstance(cure, GrantReturn):
+                return locks_rules.return_grant(book, cure.request_id)
             return locks_rules.let_pass(book, cure.request_id, before=cure.before)
 
         return await self._do(namespace, verb)

@@ -78,6 +78,9 @@ class GetTask(Form):
 
     wait: Annotated[int, Meta(ge=0, le=60)] | None = None  # seconds
     whole: bool = False  # with large arguments too, in place of the reference to them
+    # The run of the caller that waits, and its task: so a deadlock with it is found. Another account's are ignored.
+    run: Annotated[str, Meta(max_length=60)] | None = None
+    run_task: Annotated[str, Meta(max_length=60)] | None = None
 
 
 class ListLines(Form):

@@ -11,17 +11,19 @@ from msgspec import Raw, structs
 from ade.accounts.model import Permission
 from ade.errors import IllegalTransition, ResultExpired, WaitTimeout
 from ade.events.model import Event, is_of_access
+from ade.locks.model import normal_name
 from ade.server.context import RequestContext, Services, can_read_access_events, check_own, page, position
 from ade.server.operation import ETagUse, RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page
 from ade.stores.ports import TaskPage, TaskQuery
 from ade.tasks.api.requests import GetTask, ListLines, ListNames, ListTasks, StoredTaskResult, TaskFilter
 from ade.tasks.definitions import arguments_by_name
-from ade.tasks.identifiers import is_task_id
+from ade.tasks.identifiers import is_task_id, owner_of
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, MaybeRaw, OutputLine, Task
 from ade.tasks.reasons import Explanation
 from ade.tasks.service import get, result_of, unknown
+from ade.worker.instrumentation import RunReference
 
 
 async def existing_task(services: Services, task_id: str) -> Task:
@@ -111,7 +113,7 @@ def query_of(query: TaskFilter) -> TaskQuery:
         queue=query.queue,
         name=query.name,
         tag=query.tag,
-        resource=query.resource,
+        resource=None if query.resource is None else normal_name(query.resource),
         parent_id=query.parent,
         author_id=query.author,
         worker_id=query.worker,
@@ -131,17 +133,29 @@ async def get_task(services: Services, request: RequestContext, task_id: str, qu
     """One task; with ?wait= as soon as it is final. With `wait`, the response comes when the task is final, or at the
     end of the wait with the task as it is."""
     check_id(task_id)
-    task = await _awaited(services, task_id, request.wait_s) or await existing_task(services, task_id)
+    task = await _awaited(services, request, task_id, query) or await existing_task(services, task_id)
     return structs.replace(task, args=await services.payloads.load(task.args)) if query.whole else task
 
 
-async def _awaited(services: Services, task_id: str, wait_s: float) -> Task | None:
-    if wait_s <= 0:
+async def _awaited(services: Services, request: RequestContext, task_id: str, query: GetTask) -> Task | None:
+    if request.wait_s <= 0:
         return None
+    run = None if query.run is None or query.run_task is None else await _own_run(services, request, query)
     try:
-        return await services.watch().wait(task_id, wait_s)
+        return await services.watch().wait(task_id, request.wait_s, run)
     except WaitTimeout:
         return None
+
+
+async def _own_run(services: Services, request: RequestContext, query: GetTask) -> RunReference | None:
+    """Return the run that waits, if it is one of the caller's that is running now."""
+    if query.run is None or query.run_task is None or not is_task_id(query.run_task) or request.caller is None:
+        return None
+    [task] = await services.stores.tasks.get([query.run_task])
+    is_own = task is not None and owner_of(task.worker_id or "") == request.caller.user.id
+    if task is None or not is_own or task.status is not Status.RUNNING or task.run_id != query.run:
+        return None
+    return RunReference(task.id, query.run)
 
 
 # Details of one task: its result, output, events, and explanation.

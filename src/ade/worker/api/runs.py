@@ -11,7 +11,7 @@ from msgspec import Raw, structs
 
 from ade.accounts.model import Permission
 from ade.approvals.rollback import prepare_rollbacks
-from ade.errors import AdeError, InvalidResult, InvalidTask, PayloadTooLarge
+from ade.errors import AdeError, InvalidResult, InvalidTask, LockNotPermitted, PayloadTooLarge
 from ade.locks.model import DEFAULT_NAMESPACE, LockItem
 from ade.locks.requests import RECHECK_MS, STANDS_NOWHERE_MS, request_id, request_of
 from ade.logs import Log
@@ -25,7 +25,7 @@ from ade.tasks.decisions import run_timeout_ms, settle
 from ade.tasks.identifiers import is_task_id
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import OutputLine, Task, Worker
-from ade.tasks.outcomes import Deferred, Outcome, Released, Succeeded, Withheld
+from ade.tasks.outcomes import Deferred, Failed, Outcome, Released, Succeeded, Withheld
 from ade.tasks.service import cancel_lock_waits, result_of
 from ade.worker.api.requests import (
     AppendOutput,
@@ -49,6 +49,7 @@ from ade.worker.api.requests import (
     run_ids,
 )
 from ade.worker.api.workers import check_held, held, registered, task_of, worker_of
+from ade.worker.failures import failure_of as raised
 from ade.worker.failures import lock_lost
 
 # The end of a run behind HTTP: decided and written here, as workers on the store do.
@@ -265,11 +266,11 @@ async def begin_all(
 
 
 async def _begin(
-    services: Services, task: Task, locks: tuple[LockItem, ...] | Deferred, lease_ms: int, version: str
+    services: Services, task: Task, locks: tuple[LockItem, ...] | Deferred | Failed, lease_ms: int, version: str
 ) -> RunGrant | None:
     try:
-        outcome = locks if isinstance(locks, Deferred) else await _check(services, task, version)
-        if outcome is None and not isinstance(locks, Deferred):
+        outcome = await _check(services, task, version) if isinstance(locks, tuple) else locks
+        if outcome is None and isinstance(locks, tuple):
             whole = structs.replace(task, args=await services.payloads.load(task.args))
             timeout_ms = run_timeout_ms(task)
             return RunGrant(run_id=task.run_id or "", task=whole, lease_ms=lease_ms, timeout_ms=timeout_ms, locks=locks)
@@ -288,13 +289,15 @@ async def _end(services: Services, task: Task, outcome: Outcome) -> None:
         log.warning("run.not_ended", task_id=task.id, attempt=task.attempt, worker=task.worker_id, error=str(error))
 
 
-async def _locks(services: Services, task: Task, lease_ms: int) -> tuple[LockItem, ...] | Deferred:
-    """Acquire all locks of the task, or return how it waits for them."""
+async def _locks(services: Services, task: Task, lease_ms: int) -> tuple[LockItem, ...] | Deferred | Failed:
+    """Acquire all locks of the task, or return how it waits for them, or fails without them."""
     if not task.locks:
         return ()
     resources = tuple(spec.resource for spec in task.locks)
     try:
         grant = await services.locks().grant(request_of(task, ttl_ms=lease_ms))
+    except LockNotPermitted as error:
+        return raised(error)
     except AdeError as error:  # too many wait already
         log.warning("locks.not_asked_for", task_id=task.id, resources=resources, error=str(error))
         return Deferred(resources, STANDS_NOWHERE_MS)

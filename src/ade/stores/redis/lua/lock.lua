@@ -3,7 +3,8 @@
 -- lock: apply request.verb to the lock table of request.namespace. It can use memory past the server's limit, so that running
 --   work can end. The verbs: acquire (wanted: the request; wait_ms or false; first_seq, most_waiting, most_of_owner; acquires in
 --   acquires_per_ms, or false), poll, renew, release, reap (ids), upgrade (grant_id, resource, upgrade_id, wait_ms or false),
---   downgrade (grant_id, resource), force_release (id, reason, by), abort_victim (id, cycle), reorder (id, before).
+--   downgrade (grant_id, resource), force_release (id, reason, by), abort_victim (id, cycle), reorder (id, before),
+--   return_grant (id).
 -- Returns {the published update (packed), or nil, requests (packed, or nil)}, one for each id; or {'refused', error code,
 --   detail}, with nothing written. request.token is given with verbs whose repetition would be logged twice.
 
@@ -236,6 +237,17 @@ function verbs.reorder()
   free(one)
   settle()
   return { get(one.id) }
+end
+
+-- Granted locks of a task that no worker has claimed yet.
+function verbs.return_grant()
+  local one = get_alive(request.id)
+  if not one or one.state ~= 'granted' or not one.unattended then
+    return {}
+  end
+  remove(one, 'lock.released')
+  settle()
+  return { one }
 end
 
 -- An expiry entry without a request would be found again and again.
