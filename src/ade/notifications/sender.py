@@ -109,6 +109,8 @@ async def deliver(
     if decision.step is DeliveryStep.DISABLE:
         with suppress(UnknownChannel):  # removed in the meantime
             await disable_channel(stores, account, channel.id, decision.reason)
+    if delivery.is_test and decision.step is not DeliveryStep.DELIVERED:
+        return DeliveryDecision(step=DeliveryStep.DROP, reason=decision.reason)  # no dead letter: someone is watching
     return decision
 
 

@@ -350,9 +350,14 @@ async def tasks_of(stores: Stores, task_ids: Iterable[str | None]) -> dict[str, 
 
 def _voters(directory: _Directory, gate: Gate, event: Event, notified: frozenset[str], *, now: int) -> frozenset[str]:
     """Return one account for each person who can vote now and was not notified of this gate before."""
-    able = directory.people.standing(gate, now).may_vote
-    recipients = {directory.reachable(account, event.seq) for account in able}
-    return frozenset(account for account in recipients if account is not None) - notified
+    who = directory.people.directory.who
+    recipients: dict[str, str] = {}  # by person
+    for account in directory.people.standing(gate, now).may_vote:
+        recipient = directory.reachable(account, event.seq)
+        if recipient is not None:
+            recipients.setdefault(who(account), recipient)
+    before = {who(account) for account in notified}
+    return frozenset(account for person, account in recipients.items() if person not in before)
 
 
 # Dispatch: from outboxes to the queue.
