@@ -9,15 +9,9 @@ import pytest
 from ade import Task
 from ade.approvals import repository as approvals_repository
 from ade.approvals import service as approvals_service
-from ade.approvals.model import Decision, Gate
-from ade.approvals.submission import enqueue_guarded
-from ade.notifications.messages import Message, text_of
-from ade.notifications.model import Channel, ChannelKind, NotificationDelivery, SendArguments
-from ade.notifications.sender import deliver
-from ade.notifications.service import add_channel, dispatch, follow
 from ade.testing import TestClock
-from ade.webhooks.deliveries import DeliveryDecision
 from tests.domain import (
+    Decision,
     DeliveryResponse,
     Payloads,
     Stores,
@@ -28,6 +22,21 @@ from tests.domain import (
     admit,
     fresh_id,
     read_rulebook,
+)
+from tests.notifications.domain import (
+    Channel,
+    ChannelKind,
+    DeliveryDecision,
+    Gate,
+    Message,
+    NotificationDelivery,
+    SendArguments,
+    add_channel,
+    deliver,
+    dispatch,
+    enqueue_guarded,
+    follow,
+    text_of,
 )
 
 GUARD = {"do": "demand", "name": "pay", "policy": "one", "reason": "money leaves"}

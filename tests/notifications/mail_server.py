@@ -53,6 +53,6 @@ async def mail_server(box: Mailbox, tls: ssl.SSLContext | None = None, **options
     finally:
         server.close()
         for connection in made:
-            if connection.transport is not None:
+            if isinstance(connection.transport, asyncio.WriteTransport):
                 connection.transport.abort()
-        await asyncio.sleep(0)  # let the transports close their sockets
+        await server.wait_closed()

@@ -4,20 +4,26 @@ import pytest
 from msgspec import structs
 
 from ade import Retry
-from ade.notifications.model import ChannelKind, SendOrder, is_quiet, send_task
-from ade.notifications.service import (
-    PREFERENCES,
-    PreferenceChanges,
-    change_preferences,
-    get_preferences,
-    list_deliveries,
-    remove_channel,
-    send_test,
-)
-from ade.webhooks.deliveries import ATTEMPTS, DELIVERY_RETENTION_MS, DeliveryState, DeliveryStep
-from ade.webhooks.dispatch import settle
 from tests.domain import DeliveryResponse, admit
 from tests.notifications.conftest import Office, Receiver
+from tests.notifications.domain import (
+    ATTEMPTS,
+    DELIVERY_RETENTION_MS,
+    PREFERENCES,
+    ChannelKind,
+    DeliveryState,
+    DeliveryStep,
+    PreferenceChanges,
+    SendOrder,
+    change_preferences,
+    get_preferences,
+    is_quiet,
+    list_deliveries,
+    remove_channel,
+    send_task,
+    send_test,
+    settle,
+)
 
 BROKEN = DeliveryResponse(status=500, excerpt=b"no luck")
 HOOK = "https://hooks.example.org/services/T000/B000/s3cret-s3cret-s3cret"

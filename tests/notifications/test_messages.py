@@ -11,31 +11,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from ade.approvals.risk import RiskLevel
 from ade.errors import InvalidNotification, InvalidWebhook
-from ade.notifications.messages import (
+from tests.notifications.domain import (
     LARGEST_JSON,
-    Message,
-    arguments_line,
-    compose,
-    html_of,
-    http_body,
-    ntfy_address,
-    plain,
-    text_of,
-)
-from ade.notifications.model import (
     Channel,
     ChannelKind,
+    Message,
     Notification,
     NotificationDelivery,
     NotificationKind,
     Preferences,
+    RiskLevel,
+    SmtpSettings,
+    arguments_line,
     check_channel,
+    compose,
     delivery_to,
+    html_of,
+    http_body,
+    mail_of,
+    ntfy_address,
+    plain,
+    text_of,
 )
-from ade.notifications.sender import mail_of
-from ade.settings.sections import SmtpSettings
 
 WISHES = Preferences(account="rita", time_zone="Europe/Berlin")
 EVIL = "<!channel> <https://evil.example|Approve> @everyone <@U123> **now** [x](https://evil.example) & </td><script>"

@@ -3,15 +3,20 @@
 import pytest
 from msgspec import Raw, structs
 
-from ade.accounts.model import Permission
-from ade.approvals.model import Decision
 from ade.notifications import service
-from ade.notifications.model import ChannelKind, Outbox
-from ade.notifications.service import OUTBOX, add_channel, dispatch, follow, remove_channel
-from ade.settings.runtime import switch
-from ade.worker.sweep import sweep_reviews_job
-from tests.domain import User, UserChanges, add_user, change_user, create_token
+from tests.domain import Decision, Permission, User, UserChanges, add_user, change_user, create_token
 from tests.notifications.conftest import ONE, Office
+from tests.notifications.domain import (
+    OUTBOX,
+    ChannelKind,
+    Outbox,
+    add_channel,
+    dispatch,
+    follow,
+    remove_channel,
+    sweep_reviews_job,
+    switch,
+)
 
 
 async def test_everyone_who_can_vote_is_asked_and_the_author_is_not(office: Office) -> None:

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from ade.approvals.risk import RiskLevel
 from ade.errors import InvalidNotification
-from ade.notifications.model import (
+from tests.notifications.domain import (
     BreakThrough,
     Channel,
     ChannelKind,
@@ -17,6 +16,7 @@ from ade.notifications.model import (
     NotificationKind,
     Outbox,
     Preferences,
+    RiskLevel,
     breaks_through,
     check_preferences,
     dispatched,

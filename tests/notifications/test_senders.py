@@ -8,17 +8,26 @@ from typing import Any
 
 import pytest
 
-from ade.notifications.messages import compose
-from ade.notifications.model import Channel, ChannelKind, Notification, NotificationKind, Preferences, delivery_to
-from ade.notifications.sender import NetworkSender, mail_of, send_mail
 from ade.settings import SettingsError, load
-from ade.settings.sections import SmtpSettings
 from ade.testing import TestClock
-from ade.webhooks.destinations import PUBLIC, NetworkPolicy, networks_of
-from ade.webhooks.sender import HttpSender
-from ade.webhooks.signatures import verify
 from tests.common.http.servers import Server, Visit, answer, serving
-from tests.domain import DeliveryResponse
+from tests.domain import DeliveryResponse, NetworkPolicy, networks_of
+from tests.notifications.domain import (
+    PUBLIC,
+    Channel,
+    ChannelKind,
+    HttpSender,
+    NetworkSender,
+    Notification,
+    NotificationKind,
+    Preferences,
+    SmtpSettings,
+    compose,
+    delivery_to,
+    mail_of,
+    send_mail,
+    verify,
+)
 from tests.notifications.mail_server import PASSWORD, Mailbox, mail_server
 from tests.servers.certificates import MISSING_OPENSSL, make_certificate, openssl
 

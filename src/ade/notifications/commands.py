@@ -1,5 +1,6 @@
 """The `ade notify` commands and their output."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +134,7 @@ async def remove(session: "Session", channel_id: str, yes: bool) -> None:
 
 @notify.command("preferences")
 @click.option("--time-zone", metavar="ZONE", help="The time zone of all times of day, such as Europe/Berlin.")
-@click.option("--quiet", "quiet_hours", metavar="FROM-TO", help="Quiet hours, such as 22:00-07:00; 'none' for none.")
+@click.option("--quiet-hours", metavar="FROM-TO", help="Quiet hours, such as 22:00-07:00; 'none' for none.")
 @click.option(
     "--break-through",
     type=click.Choice([str(level) for level in BreakThrough]),
@@ -218,8 +219,6 @@ async def test(session: "Session", recipient: str | None, timeout: float) -> int
 
 
 async def _ended(api: "Client", task_id: str, timeout: float) -> None:
-    import asyncio
-
     try:
         async with asyncio.timeout(timeout):
             await api.wait_for_task(task_id)

@@ -1,0 +1,122 @@
+"""The names of notifications, and of what they build on, that the stories use."""
+
+from ade.approvals.model import Gate
+from ade.approvals.risk import RiskLevel
+from ade.approvals.submission import enqueue_guarded
+from ade.notifications.messages import (
+    LARGEST_JSON,
+    Message,
+    arguments_line,
+    compose,
+    html_of,
+    http_body,
+    ntfy_address,
+    plain,
+    text_of,
+)
+from ade.notifications.model import (
+    BreakThrough,
+    Channel,
+    ChannelKind,
+    Notification,
+    NotificationDelivery,
+    NotificationKind,
+    Outbox,
+    Preferences,
+    SendArguments,
+    SendOrder,
+    breaks_through,
+    check_channel,
+    check_preferences,
+    delivery_to,
+    dispatched,
+    is_quiet,
+    local_time,
+    next_digest,
+    quiet_end,
+    send_task,
+)
+from ade.notifications.sender import NetworkSender, deliver, mail_of, send_mail
+from ade.notifications.service import (
+    OUTBOX,
+    PREFERENCES,
+    PreferenceChanges,
+    add_channel,
+    change_preferences,
+    dispatch,
+    follow,
+    get_preferences,
+    list_deliveries,
+    remove_channel,
+    send_test,
+)
+from ade.settings.runtime import switch
+from ade.settings.sections import SmtpSettings
+from ade.webhooks.deliveries import ATTEMPTS, DELIVERY_RETENTION_MS, DeliveryDecision, DeliveryState, DeliveryStep
+from ade.webhooks.destinations import PUBLIC
+from ade.webhooks.dispatch import settle
+from ade.webhooks.sender import HttpSender
+from ade.webhooks.signatures import verify
+from ade.worker.sweep import sweep_reviews_job
+
+__all__ = [
+    "ATTEMPTS",
+    "DELIVERY_RETENTION_MS",
+    "LARGEST_JSON",
+    "OUTBOX",
+    "PREFERENCES",
+    "PUBLIC",
+    "BreakThrough",
+    "Channel",
+    "ChannelKind",
+    "DeliveryDecision",
+    "DeliveryState",
+    "DeliveryStep",
+    "Gate",
+    "HttpSender",
+    "Message",
+    "NetworkSender",
+    "Notification",
+    "NotificationDelivery",
+    "NotificationKind",
+    "Outbox",
+    "PreferenceChanges",
+    "Preferences",
+    "RiskLevel",
+    "SendArguments",
+    "SendOrder",
+    "SmtpSettings",
+    "add_channel",
+    "arguments_line",
+    "breaks_through",
+    "change_preferences",
+    "check_channel",
+    "check_preferences",
+    "compose",
+    "deliver",
+    "delivery_to",
+    "dispatch",
+    "dispatched",
+    "enqueue_guarded",
+    "follow",
+    "get_preferences",
+    "html_of",
+    "http_body",
+    "is_quiet",
+    "list_deliveries",
+    "local_time",
+    "mail_of",
+    "next_digest",
+    "ntfy_address",
+    "plain",
+    "quiet_end",
+    "remove_channel",
+    "send_mail",
+    "send_task",
+    "send_test",
+    "settle",
+    "sweep_reviews_job",
+    "switch",
+    "text_of",
+    "verify",
+]
