@@ -115,7 +115,7 @@ async def list_channels(services: Services, request: RequestContext, query: List
 
 
 @operation("POST /notifications/channels", permission=Permission.READ, others=Permission.ADMINISTER, takes_key=False)
-async def add_channel(services: Services, request: RequestContext, body: NewChannel) -> ChannelWithSecret:
+async def create_channel(services: Services, request: RequestContext, body: NewChannel) -> ChannelWithSecret:
     """Notify a person through another channel from now on. A secret that was created is shown only once."""
     account = _person(request, body.account)
     channel = await service.add_channel(

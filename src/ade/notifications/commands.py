@@ -102,7 +102,9 @@ async def add(
     found = target if target is not None else read_line().strip()
     secret = read_line().strip() if secret_stdin else None
     async with session.api(must_exist=False) as api:
-        channel = await api.add_channel(kind=ChannelKind(kind), target=found, label=label, secret=secret, account=user)
+        channel = await api.create_channel(
+            kind=ChannelKind(kind), target=found, label=label, secret=secret, account=user
+        )
     _print_new(session.out, channel)
 
 

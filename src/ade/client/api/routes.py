@@ -113,7 +113,7 @@ CLIENT_ROUTES: Mapping[str, ClientRoute] = {  # module, method, path, mutates, t
     "get_delivery": ClientRoute("ade.webhooks.api", "GET", "/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}"),
     "replay_delivery": ClientRoute("ade.webhooks.api", "POST", "/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/replay", True, True),
     "list_channels": ClientRoute("ade.notifications.api", "GET", "/api/v1/notifications/channels"),
-    "add_channel": ClientRoute("ade.notifications.api", "POST", "/api/v1/notifications/channels", True, False),
+    "create_channel": ClientRoute("ade.notifications.api", "POST", "/api/v1/notifications/channels", True, False),
     "remove_channel": ClientRoute("ade.notifications.api", "DELETE", "/api/v1/notifications/channels/{channel_id}", True, False),
     "get_notification_preferences": ClientRoute("ade.notifications.api", "GET", "/api/v1/notifications/preferences"),
     "change_notification_preferences": ClientRoute("ade.notifications.api", "PATCH", "/api/v1/notifications/preferences", True, True),

@@ -122,7 +122,7 @@ class WebhooksCalls(Section):
         query = ListChannels(account=account, cursor=cursor, limit=limit)
         return self._call("list_channels", Page[ChannelView], query=query)
 
-    def add_channel(
+    def create_channel(
         self, *, kind: ChannelKind, target: str, label: str = "", secret: str | None = None,
         account: str | None = None,
     ) -> Call[ChannelWithSecret]:
@@ -131,7 +131,7 @@ class WebhooksCalls(Section):
         from ade.notifications.model import ChannelWithSecret
 
         body = NewChannel(kind=kind, target=target, label=label, secret=secret, account=account)
-        return self._call("add_channel", ChannelWithSecret, body=body)
+        return self._call("create_channel", ChannelWithSecret, body=body)
 
     def remove_channel(self, channel_id: str) -> Call[None]:
         """Remove a channel."""
