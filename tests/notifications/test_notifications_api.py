@@ -2,11 +2,12 @@
 
 import msgspec
 import pytest
+from msgspec import Struct
 
 from ade.errors import InvalidNotification, InvalidWebhook, NotPermitted, UnknownChannel
 from ade.notifications import api
 from tests.domain import Role, TooManyRequests, UnknownAccount, to_wire
-from tests.notifications.domain import ChannelKind
+from tests.notifications.domain import ChannelKind, ChannelWithSecret, PreferencesView
 from tests.server.operations import Operations
 
 HOOK = "https://hooks.example.org/services/s3cret-s3cret-s3cret"
@@ -67,13 +68,13 @@ async def test_only_an_admin_manages_the_channels_of_others(ops: Operations) -> 
 async def test_secrets_are_shown_once_or_never(ops: Operations) -> None:
     rita = await ops.account("rita", Role.REVIEWER)
 
-    async def add(kind: ChannelKind, target: str, secret: str | None = None) -> object:
+    async def add(kind: ChannelKind, target: str, secret: str | None = None) -> ChannelWithSecret:
         body = api.NewChannel(kind=kind, target=target, secret=secret)
         assert "s3cret" not in repr(body)
         return await api.create_channel(ops.services, ops.request(rita, "create_channel"), body)
 
     signed = await add(ChannelKind.WEBHOOK, HOOK)
-    answers = [
+    answers: list[Struct] = [
         await add(ChannelKind.SLACK, HOOK),
         await add(ChannelKind.NTFY, "https://ntfy.example.org/topic", "tk_s3cret"),
         await api.list_channels(ops.services, ops.request(rita, "list_channels"), api.ListChannels()),
@@ -118,7 +119,7 @@ async def test_invalid_channels_change_nothing(ops: Operations) -> None:
 async def test_preferences_are_changed_field_by_field(ops: Operations) -> None:
     rita = await ops.account("rita", Role.REVIEWER)
 
-    async def change(**fields: object) -> object:
+    async def change(**fields: object) -> PreferencesView:
         body = api.ChangePreferences(**fields)  # type: ignore[arg-type]
         context = ops.request(rita, "change_notification_preferences")
         return await api.change_notification_preferences(ops.services, context, body)
