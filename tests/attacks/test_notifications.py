@@ -46,11 +46,13 @@ class Post:
             found.append((envelope.rcpt_tos, message_from_bytes(envelope.content, policy=policy.default)))
         return found
 
-    async def until(self, account: str, subject: str) -> None:
-        async def look() -> bool:
-            return any(subject in each for each in self.subjects(account))
+    async def until(self, account: str, subject: str) -> list[str]:
+        """Wait for a mail to this account. Returns its subject, and that of others like it."""
 
-        await eventually(look)
+        async def look() -> list[str]:
+            return [each for each in self.subjects(account) if subject in each]
+
+        return await eventually(look)
 
 
 @pytest.fixture(params=["sqlite", "valkey"])
@@ -112,7 +114,7 @@ async def test_an_admin_cannot_redirect_the_notifications_of_another_unnoticed(p
     await post.channel("rita")
     await post.channel("rita", target="ada@example.org", by="ada")
 
-    await post.until("rita", "A notification channel was added to your account")
+    assert await post.until("rita", "A notification channel was added to your account")
 
 
 async def test_roles_and_passwords_that_an_admin_sets_are_reported_to_their_owner(post: Post) -> None:
@@ -120,7 +122,7 @@ async def test_roles_and_passwords_that_an_admin_sets_are_reported_to_their_owne
     changes = UserChanges(roles=frozenset({Role.VIEWER}))
     await change_user(post.site.stores, "rita", changes, actor="ada")
 
-    await post.until("rita", "Your account was changed")
+    assert await post.until("rita", "Your account was changed")
 
 
 async def test_an_agent_cannot_enqueue_a_message_of_its_own(post: Post) -> None:
