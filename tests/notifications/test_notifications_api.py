@@ -6,7 +6,17 @@ from msgspec import Struct
 
 from ade.errors import InvalidNotification, InvalidWebhook, NotPermitted, UnknownChannel
 from ade.notifications import api
-from tests.domain import Role, TooManyRequests, UnknownAccount, to_wire
+from ade.server.operation import RouteAccess
+from tests.domain import (
+    Caller,
+    Permission,
+    RequestContext,
+    Role,
+    TooManyRequests,
+    UnknownAccount,
+    create_token,
+    to_wire,
+)
 from tests.notifications.domain import ChannelKind, ChannelWithSecret, PreferencesView
 from tests.server.operations import Operations
 
@@ -173,3 +183,22 @@ async def test_the_log_is_paged(ops: Operations) -> None:
         if cursor is None:
             break
     assert found == sent[::-1]
+
+
+async def test_a_stolen_token_that_can_only_read_turns_nothing_off(ops: Operations) -> None:
+    rita = await ops.account("rita", Role.REVIEWER)
+    stores = ops.services.stores
+    body = api.NewChannel(kind=ChannelKind.EMAIL, target="rita@example.org")
+    channel = await api.create_channel(ops.services, ops.request(rita, "create_channel"), body)
+    _, token = await create_token(stores, "rita", scopes=frozenset({Permission.READ}), lasts_ms=60_000)
+    caller = Caller(user=rita, token=token)
+    stolen = RequestContext(actor="rita", author="rita", caller=caller, access=RouteAccess.OWN)
+    for call in (
+        api.create_channel(ops.services, stolen, body),
+        api.remove_channel(ops.services, stolen, channel.id),
+        api.change_notification_preferences(ops.services, stolen, api.ChangePreferences(quiet_hours="00:00-23:59")),
+        api.test_notification(ops.services, stolen, api.TestNotification()),
+    ):
+        with pytest.raises(NotPermitted, match="can only read"):
+            await call
+    assert len((await api.list_channels(ops.services, stolen, api.ListChannels())).items) == 1

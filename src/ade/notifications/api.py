@@ -21,7 +21,7 @@ from ade.notifications.model import (
     view_channel,
     view_preferences,
 )
-from ade.server.context import RequestContext, Services, account_id, acting, cut, page, position
+from ade.server.context import RequestContext, Services, account_id, acting, check_own, cut, page, position
 from ade.server.operation import RouteAccess, operation
 from ade.server.pagination import Page
 from ade.server.request_types import AccountName, Form, PageSize, SecretForm
@@ -117,6 +117,7 @@ async def list_channels(services: Services, request: RequestContext, query: List
 @operation("POST /notifications/channels", permission=Permission.READ, others=Permission.ADMINISTER, takes_key=False)
 async def create_channel(services: Services, request: RequestContext, body: NewChannel) -> ChannelWithSecret:
     """Notify a person through another channel from now on. A secret that was created is shown only once."""
+    _check_token(request)
     account = _person(request, body.account)
     channel = await service.add_channel(
         services.stores,
@@ -135,6 +136,7 @@ async def create_channel(services: Services, request: RequestContext, body: NewC
 @operation("DELETE /notifications/channels/{channel_id}", permission=Permission.READ, others=Permission.ADMINISTER)
 async def remove_channel(services: Services, request: RequestContext, channel_id: str) -> None:
     """Remove a channel. Pending messages are not sent to it."""
+    _check_token(request)
     account = await _owner(services, request, channel_id)
     await service.remove_channel(services.stores, channel_id, account=account, actor=acting(request))
 
@@ -152,6 +154,7 @@ async def change_notification_preferences(
     services: Services, request: RequestContext, body: ChangePreferences
 ) -> PreferencesView:
     """Change when a person is notified."""
+    _check_token(request)
     account = _person(request, body.account)
     changes = service.PreferenceChanges(
         time_zone=body.time_zone,
@@ -167,6 +170,7 @@ async def change_notification_preferences(
 @operation("POST /notifications/test", permission=Permission.READ, others=Permission.ADMINISTER, takes_key=False)
 async def test_notification(services: Services, request: RequestContext, body: TestNotification) -> SentTests:
     """Send a test message. A worker sends it once, and the delivery log shows the result."""
+    _check_token(request)
     account = _person(request, body.account) if body.channel is None else await _owner(services, request, body.channel)
     sent = await service.send_test(
         services.stores, services.payloads, account, channel_id=body.channel, actor=acting(request)
@@ -211,11 +215,17 @@ def _person(request: RequestContext, name: str | None) -> str:
 
 async def _owner(services: Services, request: RequestContext, channel_id: str) -> str:
     """Return the account of a channel. A channel of another account is reported as not found."""
-    if request.access is not RouteAccess.OWN:
-        return await service.owner_of(services.stores, channel_id)
-    own = acting(request)
-    service.channel_in(await service.get_preferences(services.stores, own), channel_id)
-    return own
+    account = await service.owner_of(services.stores, channel_id)
+    if request.access is RouteAccess.OWN:
+        await check_own(services, request, account, service.unknown_channel(channel_id))
+    return account
+
+
+def _check_token(request: RequestContext) -> None:
+    """Raise NotPermitted for a token that can only read: whoever has stolen it must not turn notifications off."""
+    caller = request.caller
+    if caller is not None and caller.token is not None and caller.permissions <= {Permission.READ}:
+        raise NotPermitted("this token can only read; sign in, or use a token with another scope")
 
 
 async def _preferences(services: Services, account: str) -> PreferencesView:

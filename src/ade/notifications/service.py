@@ -201,8 +201,13 @@ def channel_in(preferences: Preferences, channel_id: str) -> Channel:
     """Return a channel. Raises UnknownChannel."""
     found = next((each for each in preferences.channels if each.id == channel_id), None)
     if found is None:
-        raise UnknownChannel(f"no channel {channel_id[:60]!r} exists", advice=UnknownChannel.usual_advice)
+        raise unknown_channel(channel_id)
     return found
+
+
+def unknown_channel(channel_id: str) -> UnknownChannel:
+    """Return the error for a channel that does not exist, or that belongs to another account."""
+    return UnknownChannel(f"no channel {channel_id[:60]!r} exists", advice=UnknownChannel.usual_advice)
 
 
 async def owner_of(stores: Stores, channel_id: str) -> str:
@@ -210,7 +215,7 @@ async def owner_of(stores: Stores, channel_id: str) -> str:
     for account, stored in (await PREFERENCES.all(stores)).items():
         if any(channel.id == channel_id for channel in stored.record.channels):
             return account
-    raise UnknownChannel(f"no channel {channel_id[:60]!r} exists", advice=UnknownChannel.usual_advice)
+    raise unknown_channel(channel_id)
 
 
 def _channel_event(kind: str, account: str, channel: Channel, actor: str | None, now: int, **more: object) -> Event:
