@@ -13,7 +13,6 @@ from tests.domain import ROUTE_OF, ROUTES
 
 # What everybody does about himself alone, so that no more than being known is needed.
 ABOUT_ONESELF = {
-    *("create_channel", "remove_channel", "change_notification_preferences", "test_notification"),
     "sign_in", "use_login_link", "confirm_session", "sign_out", "sign_out_everywhere", "change_own_password",
     "end_session", "create_own_token", "revoke_own_token",
 }  # fmt: skip
