@@ -3,14 +3,16 @@
 import pytest
 from msgspec import Raw, structs
 
+from ade import Task
 from ade.notifications import service
-from tests.domain import Decision, Permission, User, UserChanges, add_user, change_user, create_token
+from tests.domain import Decision, Event, Permission, User, UserChanges, add_user, change_user, create_token
 from tests.notifications.conftest import ONE, Office
 from tests.notifications.domain import (
     OUTBOX,
     ChannelKind,
     Outbox,
     add_channel,
+    decision_of,
     dispatch,
     follow,
     remove_channel,
@@ -89,6 +91,16 @@ async def test_the_author_is_notified_of_the_decision_with_its_reason(office: Of
         assert heading in text
         assert "By: rita" in text
         assert "because of May" in text or decision is Decision.APPROVE
+
+
+def test_the_text_of_a_response_is_in_the_notification_of_the_author() -> None:
+    task = Task(id="019aaaaa-aaaa-7aaa-8aaa-aaaaaaaaaaaa", name="pay", author_id="ada")
+    vote = {"voter": "rita", "text": "use the other account", "reason": ""}
+    event = Event(type="approval.responded", at=1, seq=1, task_id=task.id, actor="rita", payload={"vote": vote})
+    found = decision_of(task, event, {})
+    assert found is not None
+    account, notification = found
+    assert (account, notification.outcome, notification.reason) == ("ada", "responded", "use the other account")
 
 
 async def test_the_owner_is_notified_of_decisions_about_their_program(office: Office) -> None:

@@ -68,8 +68,8 @@ async def made(server: ServerHarness, kind: str) -> str:
         await server.ask("PUT", f"{API}/agents/the-operator", {"max_tasks": 1})
         return "the-operator"
     if kind == "channel":
-        body = {"kind": "email", "target": "admin@example.org"}
-        return str((await server.ask("POST", f"{API}/notifications/channels", body, by=Role.ADMIN)).json()["id"])
+        new = {"kind": "email", "target": "admin@example.org"}
+        return str((await server.ask("POST", f"{API}/notifications/channels", new, by=Role.ADMIN)).json()["id"])
     if kind == "delegation":
         await server.person("deputy", Role.REVIEWER)
         body = {"delegate": "deputy", "ends": 3_600}
