@@ -23,7 +23,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "approvals": ("approvals", "policies"),
     "locks": ("locks",),
     "agents": ("agents", "inboxes"),
-    "webhooks": ("webhooks",),
+    "webhooks": ("webhooks", "notifications"),
     "accounts": ("accounts",),
     "system": ("settings", "insight", "outside"),
 }

@@ -220,7 +220,7 @@ FIELDS: Mapping[str, str] = {
     "item_id": "the item, counted in its inbox; what it says is not told",
     "item_ids": "the items, in their order",
     "items": "the resources, each with its mode and its fencing token (0: not granted)",
-    "kind": "kind of failure, see [The life of a task](../explanation/lifecycle.md#failures), or kind of item",
+    "kind": "kind of failure, see [The life of a task](../explanation/lifecycle.md#failures), of item, or of channel",
     "locks": "the resources it waits or waited for",
     "max_depth": "how many unfinished tasks the queue may have; null for no limit",
     "max_tasks": "how many tasks the agent may have at once",

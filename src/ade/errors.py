@@ -440,6 +440,19 @@ class UnknownWebhook(AdeError):
     code = "unknown_webhook"
 
 
+class InvalidNotification(AdeError):
+    """The channel or the notification preferences are not valid. Nothing was stored; correct them and try again."""
+
+    code = "invalid_notification"
+
+
+class UnknownChannel(AdeError):
+    """No notification channel with this id exists, or no such delivery is stored."""
+
+    code = "unknown_channel"
+    usual_advice = "`ade notify channels` and `ade notify log` show those that do"
+
+
 class AddressRefused(AdeError):
     """No webhook may reach this network address. An administrator can allow its network."""
 

@@ -1,6 +1,6 @@
 """A site under attack: a server on a real socket, a worker, reviewers, and an author who cheats."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -120,7 +120,9 @@ def bank(done: list[dict[str, Any]], settings: Any) -> Ade:
 
 
 @asynccontextmanager
-async def open_site(kind: str, folder: Path, **flags: object) -> AsyncIterator[Site]:
+async def open_site(
+    kind: str, folder: Path, queues: Sequence[str] = ("default",), **flags: object
+) -> AsyncIterator[Site]:
     chosen = {
         "store.url": store_url(kind, folder),
         "events.audit_url": f"sqlite:///{folder / 'audit.db'}",
@@ -132,7 +134,7 @@ async def open_site(kind: str, folder: Path, **flags: object) -> AsyncIterator[S
     }
     done: list[dict[str, Any]] = []
     settings = load(flags=chosen, files=[]).settings
-    async with bank(done, settings) as app, serve_http(app) as served, app.worker(queues=["default"]):
+    async with bank(done, settings) as app, serve_http(app) as served, app.worker(queues=list(queues)):
         client = HttpClient(served.url)
         try:
             server = ServerHarness(app, served.url, None, client)

@@ -1,8 +1,10 @@
-"""What is told of webhooks."""
+"""The events of webhooks and notification channels."""
 
+from ade.notifications import service as notifications_service
 from ade.webhooks import dispatch
 from ade.webhooks import service as webhooks_service
-from tests.domain import DeliveryTaskArguments, Payloads, deliver, open_stores
+from tests.domain import DeliveryTaskArguments, Payloads, Stores, User, add_user, deliver, open_stores
+from tests.notifications.domain import ChannelKind
 from tests.webhooks.conftest import URL, Network
 
 
@@ -20,9 +22,19 @@ async def of_webhooks() -> dict[str, list[set[str]]]:
     await webhooks_service.disable(stores, webhook.id, "enough", actor="ada")
     await webhooks_service.enable(stores, webhook.id, actor="ada")
     await webhooks_service.remove(stores, webhook.id, actor="ada")
+    await _notify(stores)
     seen: dict[str, list[set[str]]] = {}
     for event in await stores.events.read(0, 1_000):
-        if event.type.startswith("webhook."):
+        if event.type.startswith(("webhook.", "notification.")):
             seen.setdefault(event.type, []).append(set(event.payload))
     await stores.close()
     return seen
+
+
+async def _notify(stores: Stores) -> None:
+    await add_user(stores, User(id="ada", roles=frozenset({"reviewer"})))
+    channel = await notifications_service.add_channel(stores, "ada", ChannelKind.EMAIL, "ada@example.org", actor="ada")
+    changes = notifications_service.PreferenceChanges(quiet_hours="22:00-07:00")
+    await notifications_service.change_preferences(stores, "ada", changes, actor="ada")
+    await notifications_service.disable_channel(stores, "ada", channel.id, "gone")
+    await notifications_service.remove_channel(stores, channel.id, account="ada", actor="ada")

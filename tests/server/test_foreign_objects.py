@@ -37,11 +37,21 @@ FOREIGN = {
     "activate_agent": Foreign("agent", Role.AGENT, "unknown_agent"),
     "mark_agent_offline": Foreign("agent", Role.AGENT, "unknown_agent"),
     "get_token": Foreign("token", Role.VIEWER, "unknown_token"),
+    "remove_channel": Foreign("channel", Role.OPERATOR, "unknown_channel"),
     "end_session": Foreign("session", None, "unknown_session"),
     "revoke_own_token": Foreign("token", None, "unknown_token"),
 }
-LISTS = {"list_tokens", "list_sessions"}  # of these one sees one's own
-OF_ONESELF = {"create_delegation"}  # the place of another is refused by its name, which is no secret
+# Of these one sees one's own.
+LISTS = {
+    *("list_tokens", "list_sessions"),
+    *("list_channels", "list_notifications", "get_notification", "get_notification_preferences"),
+}
+OF_ONESELF = {
+    "create_delegation",
+    "create_channel",
+    "change_notification_preferences",
+    "test_notification",
+}  # the place of another is refused by its name, which is no secret
 
 
 def test_every_route_that_asks_whose_it_is_has_a_line() -> None:
@@ -57,6 +67,9 @@ async def made(server: ServerHarness, kind: str) -> str:
     if kind == "agent":
         await server.ask("PUT", f"{API}/agents/the-operator", {"max_tasks": 1})
         return "the-operator"
+    if kind == "channel":
+        new = {"kind": "email", "target": "admin@example.org"}
+        return str((await server.ask("POST", f"{API}/notifications/channels", new, by=Role.ADMIN)).json()["id"])
     if kind == "delegation":
         await server.person("deputy", Role.REVIEWER)
         body = {"delegate": "deputy", "ends": 3_600}

@@ -35,8 +35,8 @@ MEANS: Mapping[ExitCode, str] = {
     ExitCode.PROBLEM: "a problem was found: a task that was waited for did not complete, a duty of `sweep --once`"
     " failed, `doctor` or `audit verify` complains",
     ExitCode.USAGE: "the command, its options, the settings, the app or the task were not valid; nothing was stored",
-    ExitCode.NOT_FOUND: "the task, approval, name, queue, schedule, agent, inbox, account, token, delegation, webhook"
-    " or fingerprint does not exist",
+    ExitCode.NOT_FOUND: "the task, approval, name, queue, schedule, agent, inbox, account, token, delegation, webhook,"
+    " channel or fingerprint does not exist",
     ExitCode.CONFLICT: "the record is in a state that does not allow this, or somebody else was faster",
     ExitCode.REFUSED: "refused for now: a queue, an inbox or the disk is full, or somebody asks too often; try again"
     " later",
@@ -67,6 +67,7 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     conversations_model.InvalidInboxItem: ExitCode.USAGE,
     ade_errors.ProgramNotStarted: ExitCode.USAGE,
     ade_errors.InvalidWebhook: ExitCode.USAGE,
+    ade_errors.InvalidNotification: ExitCode.USAGE,
     approvals_errors.InvalidPolicy: ExitCode.USAGE,
     approvals_errors.InvalidRulebook: ExitCode.USAGE,
     approvals_errors.InvalidSetting: ExitCode.USAGE,
@@ -94,6 +95,7 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     accounts_model.UnknownSession: ExitCode.NOT_FOUND,
     approvals_errors.UnknownRulebook: ExitCode.NOT_FOUND,
     ade_errors.UnknownWebhook: ExitCode.NOT_FOUND,
+    ade_errors.UnknownChannel: ExitCode.NOT_FOUND,
     ade_errors.IllegalTransition: ExitCode.CONFLICT,
     ade_errors.StaleWrite: ExitCode.CONFLICT,
     ade_errors.IdempotencyConflict: ExitCode.CONFLICT,

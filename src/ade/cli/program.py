@@ -78,6 +78,9 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "approvals": CommandEntry(
             "ade.approvals.commands.approvals:approvals", "Tasks that wait for approval: show, approve, reject, start."
         ),
+        "notify": CommandEntry(
+            "ade.notifications.commands:notify", "Notifications: channels, quiet hours, tests, log."
+        ),
         "users": CommandEntry("ade.accounts.commands:users", "Accounts of people and programs, and their permissions."),
         "tokens": CommandEntry("ade.accounts.commands:tokens", "Access tokens of accounts."),
         "whoami": CommandEntry("ade.accounts.commands:whoami", "The account that you act as, and its permissions."),

@@ -1,4 +1,4 @@
-"""Runs a worker for an app on its store, with webhook delivery, the audit copy, agents, and tracing."""
+"""Runs a worker for an app on its store, with deliveries, the audit copy, agents, and tracing."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ from ade.events.audit_copy import AuditCopy, copy_events
 from ade.settings import Settings
 from ade.settings.sections import EventSettings
 from ade.stores.ports import EventLog, Stores
-from ade.tasks.identifiers import DELIVER, QUEUE, is_run
+from ade.tasks.identifiers import DELIVER, NOTIFY_PERSON, QUEUE, is_run
 from ade.tasks.schedules import declare
 from ade.worker.backend import WorkerOptions
 from ade.worker.context import Context
@@ -31,6 +31,7 @@ from ade.worker.worker import WorkerService
 if TYPE_CHECKING:
     from ade.app.ade import Ade
     from ade.composition.app_store import OpenStore
+    from ade.notifications.sender import Notifier
     from ade.webhooks.sender import Deliverer
     from ade.worker.handler_call import Middleware
 
@@ -53,6 +54,23 @@ def register_webhooks(app: "Ade") -> None:
         return await deliverer.deliver(webhook_id, seq, replay, attempt=ctx.attempt)
 
     app.task(name=DELIVER, queue=QUEUE, concurrency_per_key=AT_ONCE)(deliver_message)
+
+
+def register_notifications(app: "Ade") -> None:
+    """Register the task that notifies people, like `register_webhooks`."""
+    if NOTIFY_PERSON in app.registry.by_name:
+        return
+    notifier: Notifier | None = None
+
+    async def deliver_notification(account: str, delivery: str) -> str:
+        nonlocal notifier
+        if notifier is None:
+            from ade.notifications.sender import Notifier
+
+            notifier = Notifier(app)
+        return await notifier.deliver(account, delivery)
+
+    app.task(name=NOTIFY_PERSON, queue=QUEUE, concurrency_per_key=AT_ONCE)(deliver_notification)
 
 
 _EVERY_S = 1.0
@@ -157,6 +175,7 @@ async def work(
     """Run one worker of this app until `stop` is set. Returns the fate of its unfinished tasks."""
     add_agents(app)
     register_webhooks(app)
+    register_notifications(app)
     opened = await app.open()
     for schedule in app.schedules:
         await declare(opened.stores, schedule)

@@ -15,6 +15,7 @@ from ade.approvals import api as approvals_api
 from ade.approvals import api_rulebook
 from ade.events import api as events_api
 from ade.locks import api as locks_api
+from ade.notifications import api as notifications_api
 from ade.server import api_system
 from ade.server.operation import API, OPERATIONS, Route
 from ade.settings import api as settings_api
@@ -25,7 +26,8 @@ from ade.worker.api import runs, workers
 # Modules that share a collection must be in order of precedence.
 MODULES = (
     *(create, lifecycle, tasks, dead_letters, runs, approvals_api, api_rulebook, locks_api, agents_api, workers),
-    *(queues, conversations_api, webhooks_api, settings_api, accounts_api, api_sessions, events_api, api_system),
+    *(queues, conversations_api, webhooks_api, notifications_api, settings_api, accounts_api, api_sessions),
+    *(events_api, api_system),
 )
 # Sections of the OpenAPI document, each with the path prefixes of its collections.
 COLLECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -40,6 +42,7 @@ COLLECTIONS: Mapping[str, tuple[str, ...]] = {
     "queues": ("/queues", "/schedules"),
     "inboxes": ("/inboxes",),
     "webhooks": ("/webhooks",),
+    "notifications": ("/notifications",),
     "settings": ("/config", "/features"),
     "accounts": ("/users", "/tokens", "/me", "/sessions", "/me/password", "/me/tokens"),
     "insight": ("/stats", "/events", "/audit", "/health"),

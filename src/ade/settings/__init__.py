@@ -27,7 +27,9 @@ from ade.settings.sections import (
     LimitSettings,
     LockSettings,
     LogSettings,
+    NotificationSettings,
     RedisSettings,
+    SmtpSettings,
     StoreSettings,
     SweepSettings,
     TaskSettings,
@@ -58,6 +60,24 @@ def checked(
         yield from _checked_networks(http.trusted_proxies)
     if webhooks.allowed_networks or webhooks.refused_networks:
         yield from _checked_reach(webhooks)
+
+
+_PUBLIC_URL = re.compile(r"https?://[a-z0-9.:\[\]-]+(/[A-Za-z0-9._~/-]*)?", re.IGNORECASE | re.ASCII)
+_SENDER = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,188}", re.ASCII)
+
+
+def checked_mail(notifications: NotificationSettings, smtp: SmtpSettings) -> Iterator[tuple[str, str]]:
+    """Check the settings of notifications, like `checked`."""
+    if notifications.public_url and not _PUBLIC_URL.fullmatch(notifications.public_url):
+        yield "notifications.public_url", "write it like https://ade.example.org, without a query"
+    if smtp.sender and not _SENDER.fullmatch(smtp.sender):
+        yield "smtp.sender", "write one address, such as ade@example.org, without a name"
+    if smtp.host and not smtp.sender:
+        yield "smtp.sender", "an email needs a sender when smtp.host is set"
+    if any(char.isspace() or char in "/@" for char in smtp.host):
+        yield "smtp.host", "write one name or address, without scheme and port"
+    if smtp.user and smtp.tls == "none" and not is_own_machine(smtp.host):
+        yield "smtp.tls", "a password is sent only over TLS, or to a mail server on this machine"
 
 
 def _checked_names(redis: RedisSettings) -> Iterator[tuple[str, str]]:
@@ -128,6 +148,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log: LogSettings = LogSettings()
     events: EventSettings = EventSettings()
     webhooks: WebhookSettings = WebhookSettings()
+    notifications: NotificationSettings = NotificationSettings()
+    smtp: SmtpSettings = SmtpSettings()
     figures: FigureSettings = FigureSettings()
     traces: TraceSettings = TraceSettings()
     http: HttpSettings = HttpSettings()
@@ -135,7 +157,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         values = dict(self.items())
-        for name, wrong in checked(self.redis, self.locks, self.http, self.webhooks):
+        wrong_settings = checked(self.redis, self.locks, self.http, self.webhooks)
+        for name, wrong in (*wrong_settings, *checked_mail(self.notifications, self.smtp)):
             raise SettingsError(f"{name} = {values[name]!r} does not fit: {wrong}.", names=(name,))
         can = self.worker.capabilities
         capabilities_of(can, "worker.capabilities", partial(SettingsError, names=("worker.capabilities",)))

@@ -237,6 +237,35 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
 
 
+class NotificationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What notifications of people contain. Channels are added with `ade notify channels add`."""
+
+    public_url: Annotated[
+        str,
+        Meta(max_length=500),
+        _about("URL of the server as people reach it, for links to reviews; empty: the command to run"),
+    ] = ""
+    include_arguments: Annotated[bool, _about("include the arguments of tasks, with values of secret names masked")] = (
+        False
+    )
+
+
+class SmtpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The mail server for notifications by email. The password is in a file, so that settings can be shown."""
+
+    host: Annotated[str, Meta(max_length=255), _about("name of the mail server; empty: no email is sent")] = ""
+    port: Annotated[int, Meta(ge=1, le=65_535), _about("port of the mail server")] = 587
+    tls: Annotated[
+        Literal["starttls", "ssl", "none"],
+        _about("starttls (port 587), ssl (port 465), or none, for a mail server on the same machine"),
+    ] = "starttls"
+    user: Annotated[str, Meta(max_length=255), _about("user name for the mail server; empty: no authentication")] = ""
+    password_file: Annotated[str, _about("file that contains the password")] = ""
+    sender: Annotated[str, Meta(max_length=254), _about("email address from which notifications are sent")] = ""
+    ca_file: Annotated[str, _about("certificates to trust instead of those of the system")] = ""
+    timeout_s: Annotated[float, Meta(ge=1, le=60), _about("longest wait for a response of the mail server")] = 15.0
+
+
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Agents that workers run: which types, where their files lie, and what may be spent."""
 

@@ -11,13 +11,13 @@ from ade.errors import DependencyCycle, IdempotencyConflict, InvalidTask, QueueF
 from ade.events.model import Event
 from ade.locks.model import check_priority, merged
 from ade.tasks.changes import EVENT_OF
-from ade.tasks.identifiers import DELIVER, NOTIFY, is_task_id
+from ade.tasks.identifiers import DELIVER, NOTIFY, NOTIFY_PERSON, is_task_id
 from ade.tasks.lifecycle import BIRTHS, Verb
 from ade.tasks.model import Task, capabilities_of
 
 LAST_MOMENT = 253_402_300_799_000  # the end of the year 9999, the latest valid time
 PREVIEW_SUFFIX, ROLLBACK_SUFFIX = OWN_SUFFIXES = (":preview", ":rollback")
-_OWN_NAMES = frozenset({NOTIFY, DELIVER})
+_OWN_NAMES = frozenset({NOTIFY, DELIVER, NOTIFY_PERSON})
 _QUEUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,199}")
 _MAX_TAGS, _MAX_TAG, _MAX_KEY, _MAX_DEPENDENCIES, _MAX_ATTEMPTS = 50, 100, 500, 1000, 1000

@@ -1,4 +1,4 @@
-"""Identifiers: task IDs, IDs of HTTP workers, reserved task names of webhooks and agent runs, and inbox IDs."""
+"""Identifiers: task IDs, IDs of HTTP workers, reserved task names of deliveries and agent runs, and inbox IDs."""
 
 import re
 
@@ -41,12 +41,15 @@ def is_task_id(text: str) -> bool:
     return _UUID.fullmatch(text) is not None
 
 
-# Webhooks: the document kind, the cursor in the event log, and the name and queue of delivery tasks.
+# Webhooks and notifications: the document kind, the cursor in the event log, and the name and queue of delivery tasks.
 
 
 KIND = "webhook"
 CURSOR = "webhooks"
 DELIVER = "webhooks:deliver"  # the task name
+NOTIFY_PERSON = "notifications:deliver"  # sends a notification to a channel of a person, in the same queue
+NOTIFICATION_CURSOR = "notifications"
+PREFERENCES_KIND = "notification_preferences"
 QUEUE = "webhooks"
 _MARK_AT, MARK = 14, "8"  # UUID version of delivery tasks: version 8 is free for custom use, and no other task has it
 

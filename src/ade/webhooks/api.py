@@ -14,7 +14,7 @@ from ade.server.request_types import EventPattern, Form, HttpsUrl, Nothing, Page
 from ade.tasks.model import Task
 from ade.webhooks import dispatch
 from ade.webhooks import service as webhooks_service
-from ade.webhooks.deliveries import Delivery, DeliveryState
+from ade.webhooks.deliveries import Delivery, DeliveryState, Place
 from ade.webhooks.destinations import NetworkPolicy
 from ade.webhooks.service import reach_of
 from ade.webhooks.views import WebhookView, WebhookWithSecret, view_webhook, view_webhooks
@@ -148,7 +148,7 @@ async def list_deliveries(
     found = await dispatch.list_deliveries(
         services.stores, webhook_id, state=query.state, before=_place(position(of_list, query)), limit=limit + 1
     )
-    last = dispatch.place_of(found[limit - 1]) if len(found) > limit else None
+    last = found[limit - 1].place if len(found) > limit else None
     return page(of_list, query, found[:limit], None if last is None else f"{last[0]}.{last[1]}")
 
 
@@ -179,6 +179,6 @@ async def _with_secret(services: Services, request: RequestContext, webhook_id: 
     return WebhookWithSecret(**structs.asdict(await get_webhook(services, request, webhook_id)), secret=secret)
 
 
-def _place(cursor: int | str | None) -> dispatch.Place | None:
+def _place(cursor: int | str | None) -> Place | None:
     found = _PLACE.fullmatch(cursor) if isinstance(cursor, str) else None
     return None if found is None else (int(found[1]), int(found[2]))

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum, auto
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, structs
@@ -274,13 +275,10 @@ class DeliveryAttempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     excerpt: str = ""  # the beginning of the answer, without secrets
 
 
-class Delivery(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`id` is the message's id, the same in every attempt and replay, by which the receiver knows it again."""
+class DeliveryRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message and its attempts. `id` is the same in every attempt, so that a receiver can deduplicate by it."""
 
     id: str
-    webhook: str
-    seq: int
-    type: str
     body: str
     created_at: int
     updated_at: int
@@ -288,16 +286,37 @@ class Delivery(Struct, frozen=True, kw_only=True, omit_defaults=True):
     why: str = ""
     next_at: int | None = None
     attempts: tuple[DeliveryAttempt, ...] = ()  # the newest
-    replays: int = 0
 
     @property
     def kept_until(self) -> int:
         return self.updated_at + DELIVERY_RETENTION_MS
 
     @property
+    def place(self) -> "Place":
+        """The sort key in lists, which is stable while others are added or removed."""
+        return self.created_at, int(self.id[-8:], 16)
+
+    @property
     def clears(self) -> bool:
         """Whether storing this delivery also prunes old ones. True for a fixed fraction of the IDs."""
         return int(self.id[-8:], 16) % _CLEARED_EVERY == 0
+
+
+class Delivery(DeliveryRecord, frozen=True, kw_only=True, omit_defaults=True):
+    """`id` is the message's id, the same in every attempt and replay, by which the receiver knows it again."""
+
+    webhook: str
+    seq: int
+    type: str
+    replays: int = 0
+
+    @property
+    def place(self) -> "Place":
+        return self.created_at, self.seq
+
+
+Place = tuple[int, int]
+D = TypeVar("D", bound=DeliveryRecord)
 
 
 def delivery_id(webhook_id: str, event: Event) -> str:
@@ -319,9 +338,7 @@ def new_delivery(webhook_id: str, event: Event, *, now: int) -> Delivery:
     )
 
 
-def attempted(
-    delivery: Delivery, response: DeliveryResponse, decision: DeliveryDecision, *, number: int, now: int
-) -> Delivery:
+def attempted(delivery: D, response: DeliveryResponse, decision: DeliveryDecision, *, number: int, now: int) -> D:
     """Return the delivery after one more attempt. The response must be `cleaned`."""
     attempt = DeliveryAttempt(
         number=number,
@@ -335,7 +352,7 @@ def attempted(
     return structs.replace(ended(delivery, decision, now=now), attempts=attempts)
 
 
-def ended(delivery: Delivery, decision: DeliveryDecision, *, now: int) -> Delivery:
+def ended(delivery: D, decision: DeliveryDecision, *, now: int) -> D:
     """Return the delivery after a decision."""
     return structs.replace(
         delivery,
@@ -374,9 +391,9 @@ def _excerpt(content: bytes, secrets: Iterable[str]) -> str:
     return "".join(char if char.isprintable() else " " for char in text)[:LONGEST_EXCERPT].rstrip()
 
 
-def oldest_beyond(kept: Iterable[Delivery]) -> list[Delivery]:
+def oldest_beyond(kept: Iterable[D]) -> list[D]:
     """Return the deliveries to prune."""
-    newest_first = sorted(kept, key=lambda delivery: (delivery.created_at, delivery.seq), reverse=True)
+    newest_first = sorted(kept, key=lambda delivery: delivery.place, reverse=True)
     return newest_first[MAX_DELIVERIES:]
 
 
@@ -432,7 +449,7 @@ def replay_order(delivery: Delivery) -> Task:
 def _task(order: DeliveryTaskArguments, message_id: str, event_type: str, at: int) -> Task:
     key = f"webhook:{message_id}:{order.replay}"
     return Task(
-        id=_task_id(at, key),
+        id=own_task_id(at, key),
         name=DELIVER,
         queue=QUEUE,
         args=Raw(msgspec.json.encode(order)),
@@ -448,7 +465,7 @@ def _task(order: DeliveryTaskArguments, message_id: str, event_type: str, at: in
     )
 
 
-def _task_id(at: int, key: str) -> str:
-    """Return a UUID of version 8: a timestamp, as in other IDs, and a hash instead of random bits."""
+def own_task_id(at: int, key: str) -> str:
+    """Return the ID of a delivery task: a UUID of version 8, with a timestamp, and a hash instead of random bits."""
     time, rest = f"{at & 0xFFFFFFFFFFFF:012x}", hashlib.sha256(key.encode()).hexdigest()
     return f"{time[:8]}-{time[8:]}-{MARK}{rest[:3]}-8{rest[3:6]}-{rest[6:18]}"

@@ -30,6 +30,7 @@ from ade.webhooks.deliveries import (
     DeliveryState,
     DeliveryStep,
     DeliveryTaskArguments,
+    Place,
     WebhookHealth,
     attempted,
     cleaned,
@@ -47,8 +48,6 @@ from ade.webhooks.model import WEBHOOK_REPLAYED, Webhook, about
 from ade.webhooks.service import HEALTH, WEBHOOKS, deliveries_of, disable, find, list_webhooks, quiet
 from ade.webhooks.signatures import SECRET_PREFIX, signed_headers
 
-Place = tuple[int, int]
-
 
 async def list_deliveries(
     stores: Stores, webhook_id: str, *, state: DeliveryState | None = None, before: Place | None = None, limit: int = 50
@@ -59,14 +58,9 @@ async def list_deliveries(
     matching = [
         delivery
         for delivery in stored
-        if (state is None or delivery.state is state) and (before is None or place_of(delivery) < before)
+        if (state is None or delivery.state is state) and (before is None or delivery.place < before)
     ]
-    return sorted(matching, key=place_of, reverse=True)[:limit]
-
-
-def place_of(delivery: Delivery) -> Place:
-    """Return the sort key of a delivery, which is stable while others are added or removed."""
-    return delivery.created_at, delivery.seq
+    return sorted(matching, key=lambda delivery: delivery.place, reverse=True)[:limit]
 
 
 async def find_delivery(stores: Stores, webhook_id: str, delivery_id: str) -> StoredRecord[Delivery]:
@@ -169,7 +163,7 @@ async def deliver(
         await _keep(stores, ended(found.record, dropped, now=stores.clock.now()), found.version)
         return dropped
     response = cleaned(await _sent(stores, sender, stored.record, found.record, reach), _hidden(stored.record))
-    health = await _noted(stores, order.webhook_id, response)
+    health = await note_health(stores, order.webhook_id, response)
     now = stores.clock.now()
     decision = decide_delivery(response, health, attempt=attempt, now=now, randomness=randomness)
     after = attempted(found.record, response, decision, number=attempt, now=now)
@@ -234,8 +228,8 @@ def _hidden(webhook: Webhook) -> list[str]:
     return [*values, *(value.removeprefix(SECRET_PREFIX) for value in values), *secrets_in_url(webhook.url)]
 
 
-async def _noted(stores: Stores, webhook_id: str, response: DeliveryResponse) -> WebhookHealth:
-    """Store and return the health of the webhook after this response."""
+async def note_health(stores: Stores, webhook_id: str, response: DeliveryResponse) -> WebhookHealth:
+    """Store and return the health of a webhook or channel after this response."""
 
     async def step() -> WebhookHealth:
         stored: StoredRecord[WebhookHealth] | None = await HEALTH.get(stores, webhook_id)

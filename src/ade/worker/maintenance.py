@@ -15,7 +15,7 @@ from ade.settings import Settings
 from ade.settings.runtime import default_timeout_ms
 from ade.settings.sections import FigureSettings
 from ade.stores.ports import Stores, SweepStore
-from ade.tasks.identifiers import CURSOR, KIND
+from ade.tasks.identifiers import CURSOR, KIND, PREFERENCES_KIND
 from ade.tasks.payloads import Payloads
 from ade.tasks.schedules import fire_due
 from ade.worker import sweep
@@ -79,6 +79,9 @@ def standard_jobs(
         MaintenanceJob(name="workers", every_s=slow, perform=partial(sweep.forget_silent_workers, stores)),
         MaintenanceJob(name="orphans", every_s=rare, perform=partial(sweep.remove_orphans, stores)),
         MaintenanceJob(name="webhooks", every_s=max(quick, 1.0), perform=partial(_follow_webhooks, stores, payloads)),
+        MaintenanceJob(
+            name="notifications", every_s=max(quick, 1.0), perform=partial(_send_notifications, stores, payloads)
+        ),
         _figures(stores, settings.figures, quick),
         MaintenanceJob(name="checkpoint", every_s=slow, perform=partial(sweep.checkpoint, stores)),
     ]
@@ -91,6 +94,15 @@ async def _follow_webhooks(stores: Stores, payloads: Payloads) -> int:
     from ade.webhooks.dispatch import follow
 
     return await follow(stores, payloads)
+
+
+async def _send_notifications(stores: Stores, payloads: Payloads) -> int:
+    """Notify people; loads the modules for that only if anyone has ever had a channel."""
+    if not await stores.documents.list_documents(PREFERENCES_KIND):
+        return 0
+    from ade.notifications.service import dispatch, follow
+
+    return await follow(stores) + await dispatch(stores, payloads)
 
 
 def _figures(stores: Stores, kept: FigureSettings, quick: float) -> MaintenanceJob:

@@ -1,4 +1,4 @@
-"""Calls: `webhooks`. Generated from the operations by `python -m docs.generate`."""
+"""Calls: `webhooks`, `notifications`. Generated from the operations by `python -m docs.generate`."""
 # fmt: off
 
 from __future__ import annotations
@@ -9,6 +9,15 @@ from ade.client.transport import Section
 
 if TYPE_CHECKING:
     from ade.common.calls import Call
+    from ade.notifications.api import SentTests
+    from ade.notifications.model import (
+        BreakThrough,
+        ChannelKind,
+        ChannelView,
+        ChannelWithSecret,
+        NotificationDelivery,
+        PreferencesView,
+    )
     from ade.server.pagination import Page
     from ade.tasks.model import Task
     from ade.webhooks.deliveries import Delivery, DeliveryState
@@ -16,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class WebhooksCalls(Section):
-    """Methods of the client: `webhooks`."""
+    """Methods of the client: `webhooks`, `notifications`."""
 
     def list_webhooks(self, *, cursor: str | None = None, limit: int = 50) -> Call[Page[WebhookView]]:
         """Who is told about what, and how that goes."""
@@ -101,3 +110,79 @@ class WebhooksCalls(Section):
 
         body = Nothing()
         return self._call("replay_delivery", Task, webhook_id, delivery_id, body=body, key=request_key)
+
+    def list_channels(
+        self, *, account: str | None = None, cursor: str | None = None, limit: int = 50,
+    ) -> Call[Page[ChannelView]]:
+        """The channels of a person, without the secret parts of URLs."""
+        from ade.notifications.api import ListChannels
+        from ade.notifications.model import ChannelView
+        from ade.server.pagination import Page
+
+        query = ListChannels(account=account, cursor=cursor, limit=limit)
+        return self._call("list_channels", Page[ChannelView], query=query)
+
+    def create_channel(
+        self, *, kind: ChannelKind, target: str, label: str = "", secret: str | None = None,
+        account: str | None = None,
+    ) -> Call[ChannelWithSecret]:
+        """Notify a person through another channel from now on."""
+        from ade.notifications.api import NewChannel
+        from ade.notifications.model import ChannelWithSecret
+
+        body = NewChannel(kind=kind, target=target, label=label, secret=secret, account=account)
+        return self._call("create_channel", ChannelWithSecret, body=body)
+
+    def remove_channel(self, channel_id: str) -> Call[None]:
+        """Remove a channel."""
+        return self._call("remove_channel", type(None), channel_id)
+
+    def get_notification_preferences(self, *, account: str | None = None) -> Call[PreferencesView]:
+        """When a person is notified: time zone, quiet hours, and digest."""
+        from ade.notifications.api import OfAccount
+        from ade.notifications.model import PreferencesView
+
+        query = OfAccount(account=account)
+        return self._call("get_notification_preferences", PreferencesView, query=query)
+
+    def change_notification_preferences(
+        self, *, account: str | None = None, time_zone: str | None = None, quiet_hours: str | None = None,
+        break_through: BreakThrough | None = None, digest_every_s: int | None = None,
+        digest_at: list[str] | None = None, request_key: str | None = None,
+    ) -> Call[PreferencesView]:
+        """Change when a person is notified."""
+        from ade.notifications.api import ChangePreferences
+        from ade.notifications.model import PreferencesView
+
+        body = ChangePreferences(
+            account=account, time_zone=time_zone, quiet_hours=quiet_hours, break_through=break_through,
+            digest_every_s=digest_every_s, digest_at=digest_at,
+        )
+        return self._call("change_notification_preferences", PreferencesView, body=body, key=request_key)
+
+    def test_notification(self, *, account: str | None = None, channel: str | None = None) -> Call[SentTests]:
+        """Send a test message."""
+        from ade.notifications.api import SentTests, TestNotification
+
+        body = TestNotification(account=account, channel=channel)
+        return self._call("test_notification", SentTests, body=body)
+
+    def list_notifications(
+        self, *, account: str | None = None, state: DeliveryState | None = None, cursor: str | None = None,
+        limit: int = 50,
+    ) -> Call[Page[NotificationDelivery]]:
+        """The messages to a person, newest first, with every attempt to send them."""
+        from ade.notifications.api import ListNotifications
+        from ade.notifications.model import NotificationDelivery
+        from ade.server.pagination import Page
+
+        query = ListNotifications(account=account, state=state, cursor=cursor, limit=limit)
+        return self._call("list_notifications", Page[NotificationDelivery], query=query)
+
+    def get_notification(self, delivery_id: str, *, account: str | None = None) -> Call[NotificationDelivery]:
+        """One message to a person, with every attempt to send it."""
+        from ade.notifications.api import OfAccount
+        from ade.notifications.model import NotificationDelivery
+
+        query = OfAccount(account=account)
+        return self._call("get_notification", NotificationDelivery, delivery_id, query=query)

@@ -1,0 +1,482 @@
+"""What notifications say: from an event to a message, and its form for each kind of channel.
+
+Names, descriptions, and reasons come from authors, agents, and reviewers. They are shortened and masked first, and then
+escaped for the channel, so that none of them can mention people, add links, or break the format.
+"""
+
+import html
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from ade.accounts.model import (
+    LOGIN_LINK_CREATED,
+    TOKEN_CREATED,
+    TOKEN_REVOKED,
+    USER_CHANGED,
+    InvalidAccount,
+    User,
+    normal_id,
+)
+from ade.agents.protocols.base import HIDDEN, secrets_in, without_secrets
+from ade.approvals.model import Gate
+from ade.approvals.review_requests import review_of
+from ade.approvals.risk import RiskLevel
+from ade.events.model import APPROVAL_ESCALATED, APPROVAL_REQUESTED, APPROVAL_UNBLOCKED, Event
+from ade.notifications.model import (
+    ASKS_FOR_VOTE,
+    CHANNEL_ADDED,
+    CHANNEL_REMOVED,
+    Channel,
+    ChannelKind,
+    Notification,
+    NotificationDelivery,
+    NotificationKind,
+    Preferences,
+    local_time,
+    topic_of,
+)
+from ade.server.wire_format import write_time
+from ade.tasks.model import Task
+
+_LONGEST_NAME, _LONGEST_TEXT, _LONGEST_ARGUMENTS, _LONGEST_TITLE = 120, 500, 800, 200
+_MOST_SHOWN = 20  # requests in one message; the rest is counted
+LARGEST_JSON = 20_000  # bytes
+
+# From an event to a notification. Decisions and account changes also name the account that they concern.
+
+DECISIONS = {
+    "task.approved": "approved",
+    "approval.reopened": "approved",  # only if the last vote also approved it
+    "task.rejected": "rejected",
+    "approval.changes_requested": "changes_requested",
+    "approval.responded": "responded",
+    "approval.expired": "expired",
+    "approval.revoked": "revoked",
+    "approval.bypassed": "bypassed",
+}
+REQUESTS = {
+    APPROVAL_REQUESTED: NotificationKind.REVIEW,
+    APPROVAL_ESCALATED: NotificationKind.ESCALATION,
+    APPROVAL_UNBLOCKED: NotificationKind.REVIEW,
+}
+_ACCOUNT_CHANGES = {
+    USER_CHANGED: "Your account was changed",
+    TOKEN_CREATED: "An access token was created for your account",
+    TOKEN_REVOKED: "An access token of your account was revoked",
+    LOGIN_LINK_CREATED: "A login link was created for your account",
+    CHANNEL_ADDED: "A notification channel was added to your account",
+    CHANNEL_REMOVED: "A notification channel was removed from your account",
+}
+_ALSO_ONESELF = frozenset({CHANNEL_ADDED, CHANNEL_REMOVED})  # someone else might have used your token
+_URGENT_PRIORITY = 1
+
+
+def is_relevant(event: Event) -> bool:
+    """Whether some person might have to be notified of this event."""
+    return event.type in REQUESTS or event.type in DECISIONS or event.type in _ACCOUNT_CHANGES
+
+
+def gate_of(task: Task | None, event: Event) -> Gate | None:
+    """Return the gate that an event is about, or None."""
+    gates = () if task is None else review_of(task).gates
+    return next((gate for gate in gates if gate.id == event.payload.get("approval")), None)
+
+
+def request_of(task: Task, gate: Gate, event: Event, users: Mapping[str, User]) -> Notification:
+    """Return the notification that asks for a vote."""
+    return structs.replace(
+        _about(task, event, users, REQUESTS[event.type]),
+        approval=gate.id,
+        level=gate.subject.level,
+        due_at=gate.expires_at,
+        reason=gate.reason,
+    )
+
+
+def decision_of(task: Task | None, event: Event, users: Mapping[str, User]) -> tuple[str, Notification] | None:
+    """Return the notification of the author; None if the author acted, or no person was involved."""
+    author = _account(task.author_id) if task is not None else None
+    if task is None or author is None or event.payload.get("automatic") is True or event.actor == author:
+        return None
+    if event.type == "approval.reopened" and "digest" not in event.payload:
+        return None
+    vote = event.payload.get("vote")
+    said = vote.get("reason") or vote.get("text", "") if isinstance(vote, dict) else ""  # `text` is that of a response
+    reason = event.payload.get("reason") or said
+    gate = gate_of(task, event)
+    notification = structs.replace(
+        _about(task, event, users, NotificationKind.DECISION),
+        approval=str(event.payload.get("approval", "")),
+        outcome=DECISIONS[event.type],
+        actor=event.actor or "",
+        reason=str(reason)[:2_000],
+        level=None if gate is None else gate.subject.level,
+    )
+    return author, notification
+
+
+def _about(task: Task, event: Event, users: Mapping[str, User], kind: NotificationKind) -> Notification:
+    author = users.get(_account(task.author_id) or "")
+    return Notification(
+        kind=kind,
+        at=event.at,
+        seq=event.seq,
+        task_id=task.id,
+        name=task.name,
+        description=(task.description or "")[:2_000],
+        author=(task.author_id or "")[:200],
+        author_name="" if author is None else author.display_name,
+        is_urgent=task.priority <= _URGENT_PRIORITY,
+    )
+
+
+def account_change_of(event: Event, users: Mapping[str, User]) -> tuple[str, Notification] | None:
+    """Return the notification of the person whose account someone else has changed."""
+    account, actor = str(event.payload.get("account", "")), event.actor or ""
+    person = users[account].person or account if account in users else account
+    is_own = actor == account or (actor in users and (users[actor].person or actor) == person)
+    if not account or (is_own and event.type not in _ALSO_ONESELF):
+        return None
+    fields = event.payload.get("fields")
+    changed = f"changed: {', '.join(map(str, fields))}" if isinstance(fields, list) else ""
+    owned = account in users and not users[account].is_human
+    notification = Notification(
+        kind=NotificationKind.ACCOUNT,
+        at=event.at,
+        seq=event.seq,
+        outcome=_ACCOUNT_CHANGES[event.type].replace("your account", f"{account}")
+        if owned
+        else _ACCOUNT_CHANGES[event.type],
+        actor=actor or "unknown",
+        reason=changed,
+        is_urgent=True,
+    )
+    return account, notification
+
+
+def _account(name: str | None) -> str | None:
+    try:
+        return None if not name else normal_id(name)
+    except InvalidAccount:
+        return None
+
+
+# From notifications to a message.
+
+_OUTCOMES = {
+    "approved": "Approved",
+    "rejected": "Rejected",
+    "changes_requested": "Changes requested",
+    "responded": "Response received",
+    "expired": "Expired",
+    "revoked": "Approval revoked",
+    "bypassed": "Approval bypassed",
+}
+
+
+class MessagePart(Struct, frozen=True, kw_only=True):
+    """One notification as text: a heading, facts, and where to act on it."""
+
+    heading: str
+    facts: tuple[tuple[str, str], ...] = ()
+    link: str = ""  # empty: there is no public URL
+    command: str = ""
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """A message before it is formatted. All texts are plain, on one line each, and masked."""
+
+    title: str
+    parts: tuple[MessagePart, ...]
+    more: int = 0  # notifications that are not shown
+    level: RiskLevel | None = None  # the highest
+    is_urgent: bool = False
+
+
+def plain(text: str, limit: int) -> str:
+    """Return untrusted text on one line: without control and formatting characters, with secrets masked, and cut."""
+    visible = "".join(char if char.isprintable() else " " for char in text[: 20 * limit])
+    masked = " ".join(without_secrets(visible).split())
+    return masked if len(masked) <= limit else f"{masked[: limit - 1]}…"
+
+
+def arguments_line(args: Raw | None) -> str:
+    """Return the arguments on one line, with values of secret names masked; empty if there are none to show."""
+    if args is None:
+        return ""
+    try:
+        values: Any = msgspec.json.decode(args)
+    except msgspec.DecodeError:
+        return ""
+    shown = msgspec.json.encode(_masked(values), order="deterministic").decode()
+    return plain(shown, _LONGEST_ARGUMENTS) if values else ""
+
+
+def _masked(value: Any) -> Any:
+    """Mask the fields with secret names, and the passwords in URLs."""
+    if isinstance(value, dict):
+        return {name: HIDDEN if secrets_in({name: "x"}) else _masked(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_masked(each) for each in value]
+    return without_secrets(value, secrets_in({"": value})) if isinstance(value, str) else value
+
+
+def compose(
+    notifications: Sequence[Notification],
+    preferences: Preferences,
+    *,
+    more: int = 0,
+    public_url: str = "",
+    arguments: Mapping[str, str] | None = None,  # by task, if they are shown at all
+) -> Message:
+    """Return the message about these notifications."""
+    shown = notifications[:_MOST_SHOWN]
+    parts = tuple(_part(each, preferences, public_url, (arguments or {}).get(each.task_id, "")) for each in shown)
+    hidden = more + len(notifications) - len(shown)
+    levels = [each.level for each in notifications if each.level is not None]
+    return Message(
+        title=parts[0].heading if len(parts) == 1 and not hidden else _summary(notifications, more),
+        parts=parts,
+        more=hidden,
+        level=max(levels, key=lambda level: level.rank, default=None),
+        is_urgent=any(each.is_urgent for each in notifications),
+    )
+
+
+def _summary(notifications: Sequence[Notification], more: int) -> str:
+    asked = sum(each.kind in ASKS_FOR_VOTE for each in notifications)
+    total = len(notifications) + more
+    if asked:
+        return f"{total} notifications, {asked} need{'s' if asked == 1 else ''} your approval"
+    return f"{total} notifications"
+
+
+def _part(each: Notification, preferences: Preferences, public_url: str, arguments: str) -> MessagePart:
+    facts = [
+        ("Task", plain(each.name, _LONGEST_NAME)),
+        ("Description", plain(each.description, _LONGEST_TEXT)),
+        ("Arguments", arguments),
+        ("Requested by", _person(each)),
+        ("Risk", "" if each.level is None else str(each.level)),
+        ("By", plain(each.actor, _LONGEST_NAME)),
+        ("Reason", plain(each.reason, _LONGEST_TEXT)),
+        ("Due", "" if each.due_at is None else f"{local_time(preferences, each.due_at):%Y-%m-%d %H:%M %Z}"),
+    ]
+    base = public_url.rstrip("/")
+    return MessagePart(
+        heading=plain(_heading(each), _LONGEST_TITLE),
+        facts=tuple((label, value) for label, value in facts if value),
+        link=f"{base}/api/v1/approvals/{each.task_id}" if base and each.task_id else "",
+        command=f"ade approvals show {each.task_id}" if each.task_id else "",
+    )
+
+
+def _heading(each: Notification) -> str:
+    match each.kind:
+        case NotificationKind.REVIEW:
+            return f"Approval needed: {each.name}"
+        case NotificationKind.ESCALATION:
+            return f"Approval needed (escalated): {each.name}"
+        case NotificationKind.DECISION:
+            return f"{_OUTCOMES.get(each.outcome, each.outcome)}: {each.name}"
+        case NotificationKind.ACCOUNT:
+            return each.outcome
+        case NotificationKind.TEST:
+            return "Test notification from ADE"
+
+
+def _person(each: Notification) -> str:
+    if not each.author_name:
+        return plain(each.author, _LONGEST_NAME)
+    return f"{plain(each.author_name, _LONGEST_NAME)} ({plain(each.author, _LONGEST_NAME)})"
+
+
+def text_of(message: Message) -> str:
+    """Return the message as plain text, for email and for the delivery log."""
+    lines = []
+    for part in message.parts:
+        lines += [part.heading, *(f"  {label}: {value}" for label, value in part.facts)]
+        lines += [f"  Review: {part.link or part.command}", ""] if part.link or part.command else [""]
+    return "\n".join([*lines, *_more_lines(message)]).rstrip() + "\n"
+
+
+def _more_lines(message: Message) -> list[str]:
+    return [f"And {message.more} more. `ade approvals` lists all that wait for you."] if message.more else []
+
+
+def html_of(message: Message) -> str:
+    """Return the message as a simple HTML page without styles, scripts, or remote content."""
+    blocks = []
+    for part in message.parts:
+        rows = "".join(
+            f"<tr><th align=left valign=top>{html.escape(label)}</th><td>{html.escape(value)}</td></tr>"
+            for label, value in part.facts
+        )
+        action = f'<p><a href="{html.escape(part.link)}">Review</a></p>' if part.link else ""
+        command = f"<p><code>{html.escape(part.command)}</code></p>" if part.command and not part.link else ""
+        blocks.append(f"<h3>{html.escape(part.heading)}</h3><table>{rows}</table>{action}{command}")
+    blocks += [f"<p>{html.escape(line)}</p>" for line in _more_lines(message)]
+    return f"<!doctype html><html><body>{''.join(blocks)}</body></html>"
+
+
+# Formats of chat services. Each returns the JSON of one POST request.
+
+
+def slack_escape(text: str) -> str:
+    """Escape the three characters by which Slack recognizes links and mentions."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _slack(message: Message, channel: Channel) -> dict[str, Any]:
+    blocks: list[dict[str, Any]] = []
+    for part in message.parts[:_MOST_SHOWN]:
+        lines = [part.heading, *(f"{label}: {value}" for label, value in part.facts)]
+        # plain_text is not parsed for formatting, but mentions are escaped all the same.
+        text = slack_escape("\n".join(lines))[:2_900]
+        blocks.append({"type": "section", "text": {"type": "plain_text", "text": text, "emoji": False}})
+        action = f"<{slack_escape(part.link)}|Review>" if part.link else f"`{part.command}`" if part.command else ""
+        if action:
+            blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": action}]})
+    blocks += [
+        {"type": "section", "text": {"type": "plain_text", "text": line, "emoji": False}}
+        for line in _more_lines(message)
+    ]
+    return {"text": slack_escape(message.title), "blocks": blocks, "unfurl_links": False, "unfurl_media": False}
+
+
+def _teams(message: Message, channel: Channel) -> dict[str, Any]:
+    body: list[dict[str, Any]] = []
+    for part in message.parts:
+        body.append(_runs([(part.heading, True)]))
+        body += [_runs([(f"{label}: ", True), (value, False)]) for label, value in part.facts]
+        if part.command and not part.link:
+            body.append(_runs([(part.command, False)]))
+    body += [_runs([(line, False)]) for line in _more_lines(message)]
+    links = [(part.heading, part.link) for part in message.parts if part.link]
+    card: dict[str, Any] = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": body,
+        "actions": [
+            {"type": "Action.OpenUrl", "title": "Review" if len(links) == 1 else heading[:60], "url": link}
+            for heading, link in links[:6]  # a card shows at most six
+        ],
+    }
+    attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": card}
+    return {"type": "message", "attachments": [attachment]}
+
+
+def _runs(texts: Sequence[tuple[str, bool]]) -> dict[str, Any]:
+    """Return a block of text runs, in which Teams parses no Markdown."""
+    inlines = [{"type": "TextRun", "text": text, "weight": "Bolder" if bold else "Default"} for text, bold in texts]
+    return {"type": "RichTextBlock", "inlines": inlines}
+
+
+_DISCORD_MARKS = re.compile(r"([\\*_~`|>#\-\[\]()<@:.!+])")
+_DISCORD_LIMIT = 5_500  # of 6,000 characters in all embeds
+_COLORS = {RiskLevel.CRITICAL: 0xB00020, RiskLevel.HIGH: 0xD97706}
+
+
+def discord_escape(text: str) -> str:
+    """Escape the characters that Discord reads as formatting, links, and mentions."""
+    return _DISCORD_MARKS.sub(r"\\\1", text)
+
+
+def _discord(message: Message, channel: Channel) -> dict[str, Any]:
+    embeds: list[dict[str, Any]] = []
+    used = 0
+    for part in message.parts[:10]:  # a message has at most ten
+        fields = [
+            {"name": label, "value": _cut_escaped(value, 1_000), "inline": False} for label, value in part.facts[:25]
+        ]
+        title = _cut_escaped(part.heading, 250)
+        embed: dict[str, Any] = {"title": title, "fields": fields}
+        if message.level in _COLORS:
+            embed["color"] = _COLORS[message.level]
+        if part.link:
+            embed["url"] = part.link
+        elif part.command:
+            embed["description"] = f"`{part.command}`"
+        size = len(title) + sum(len(label) + len(_cut_escaped(value, 1_000)) for label, value in part.facts) + 100
+        if used + size > _DISCORD_LIMIT:
+            break
+        used += size
+        embeds.append(embed)
+    hidden = message.more + len(message.parts) - len(embeds)
+    content = _cut_escaped(message.title, 1_500) + (f"\n(and {hidden} more)" if hidden else "")
+    return {"content": content, "embeds": embeds, "allowed_mentions": {"parse": []}}
+
+
+def _cut_escaped(text: str, limit: int) -> str:
+    """Escape and cut, without leaving half of an escape sequence at the end."""
+    escaped = discord_escape(text)
+    return escaped if len(escaped) <= limit else discord_escape(text[: limit // 2 - 1]) + "…"
+
+
+def _ntfy(message: Message, channel: Channel) -> dict[str, Any]:
+    links = [part.link for part in message.parts if part.link]
+    body: dict[str, Any] = {
+        "topic": topic_of(channel.target),
+        "title": message.title,
+        "message": text_of(message)[:4_000],  # longer ones become attachments
+        "priority": _ntfy_priority(message),
+    }
+    return body if len(links) != 1 else {**body, "click": links[0]}
+
+
+def _ntfy_priority(message: Message) -> int:
+    if message.is_urgent or message.level is RiskLevel.CRITICAL:
+        return 5
+    return 4 if message.level is RiskLevel.HIGH else 3
+
+
+_FORMATS: Mapping[ChannelKind, Callable[[Message, Channel], dict[str, Any]]] = {
+    ChannelKind.SLACK: _slack,
+    ChannelKind.TEAMS: _teams,
+    ChannelKind.DISCORD: _discord,
+    ChannelKind.NTFY: _ntfy,
+}
+
+
+def http_body(channel: Channel, message: Message, delivery: NotificationDelivery) -> bytes:
+    """Return the body of the POST request to this channel."""
+    if channel.kind is ChannelKind.WEBHOOK:
+        return _signed_json(message, delivery)
+    return msgspec.json.encode(_FORMATS[channel.kind](message, channel))
+
+
+def _signed_json(message: Message, delivery: NotificationDelivery) -> bytes:
+    items = [
+        {
+            "kind": each.kind,
+            "task_id": each.task_id,
+            "approval": each.approval,
+            "outcome": each.outcome,
+            "level": each.level,
+            "due_at": None if each.due_at is None else write_time(each.due_at),
+            "heading": part.heading,
+            "facts": dict(part.facts),
+            "link": part.link,
+            "command": part.command,
+        }
+        for each, part in zip(delivery.notifications, message.parts, strict=False)
+    ]
+    body: dict[str, Any] = {
+        "type": "notification",
+        "timestamp": write_time(delivery.created_at),
+        "data": {"account": delivery.account, "title": message.title, "items": items, "more": message.more},
+    }
+    while len(encoded := msgspec.json.encode(body, order="deterministic")) > LARGEST_JSON and items:
+        items.pop()
+        body["data"]["more"] += 1
+    return encoded
+
+
+def ntfy_address(url: str) -> str:
+    """Return the URL to which ntfy messages are published as JSON: that of the topic without the topic."""
+    return url.partition("?")[0].rpartition("/")[0] + "/"

@@ -1,0 +1,133 @@
+"""Notifications of a real site: a server, a worker, a mail server, and a chat service, all on loopback."""
+
+import json
+from collections.abc import AsyncIterator
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.site import Site, open_site
+from tests.common.http.servers import Server, Visit, answer, serving
+from tests.domain import Role, UserChanges, change_user
+from tests.notifications.mail_server import Mailbox, mail_server
+from tests.waiting import eventually
+
+GUARD = {"do": "demand", "name": "pay", "reason": "money"}
+INJECTED = "rent\r\nBcc: mallory@example.org <!channel> <https://evil.example|ok>"
+
+
+async def accept(server: Server, visit: Visit) -> None:
+    server.asked.append(await visit.request())
+    await visit.say(answer(b"ok"))
+
+
+class Post:
+    """The site, and what its mail server and its chat service received."""
+
+    def __init__(self, site: Site, box: Mailbox, chat: Server) -> None:
+        self.site, self.box, self.chat = site, box, chat
+
+    async def channel(self, account: str, kind: str = "email", target: str = "", by: str = "") -> str:
+        body = {"kind": kind, "target": target or f"{account}@example.org", "account": account}
+        added = await self.site.ask(by or account, "POST", "/notifications/channels", body)
+        assert added.status == 201, added
+        return str(added.json()["id"])
+
+    def subjects(self, account: str) -> list[str]:
+        return [str(mail["subject"]) for to, mail in self.mails() if to == [f"{account}@example.org"]]
+
+    def mails(self) -> list[tuple[list[str], EmailMessage]]:
+        """The recipients of each mail, and the mail itself."""
+        found = []
+        for envelope in self.box.mails:
+            assert isinstance(envelope.content, bytes)
+            found.append((envelope.rcpt_tos, message_from_bytes(envelope.content, policy=policy.default)))
+        return found
+
+    async def until(self, account: str, subject: str) -> list[str]:
+        """Wait for a mail to this account. Returns its subject, and that of others like it."""
+
+        async def look() -> list[str]:
+            return [each for each in self.subjects(account) if subject in each]
+
+        return await eventually(look)
+
+
+@pytest.fixture(params=["sqlite", "valkey"])
+async def post(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Post]:
+    box = Mailbox()
+    async with mail_server(box) as port, serving(accept) as chat:
+        flags = {
+            "smtp.host": "127.0.0.1",
+            "smtp.port": port,
+            "smtp.tls": "none",
+            "smtp.sender": "ade@example.org",
+            "webhooks.allow_http": True,
+            "webhooks.allowed_networks": ["127.0.0.0/8"],
+            "notifications.public_url": "https://ade.example.org",
+        }
+        async with open_site(request.param, tmp_path, queues=["default", "webhooks"], **flags) as site:
+            await site.rules(guard=[GUARD])
+            yield Post(site, box, chat)
+
+
+async def test_reviewers_are_notified_and_the_author_learns_the_decision(post: Post) -> None:
+    for name in ("rita", "mallory"):
+        await post.channel(name)
+    await post.channel("rob", "slack", f"{post.chat.url}/services/s3cret")
+    task = await post.site.enqueue("pay", args={"to": "mallory"}, description=INJECTED)
+    await post.until("rita", "Approval needed: pay")
+
+    async def chatted() -> bytes | None:
+        return next((each for each in post.chat.asked if b"Approval needed" in each), None)
+
+    text = (await eventually(chatted)).partition(b"\r\n\r\n")[2].decode()
+    assert json.loads(text)["blocks"]
+    assert "<!channel>" not in text
+    assert "<https://evil" not in text
+    assert f"https://ade.example.org/api/v1/approvals/{task['id']}" in text
+    assert '"to"' not in text, "arguments are left out"
+    assert all(len(to) == 1 and mail["bcc"] is None for to, mail in post.mails())
+
+    await post.site.vote("rita", task["id"])
+    await post.until("mallory", "Approved: pay")
+    assert not [each for each in post.subjects("mallory") if "Approval needed" in each], "the owner cannot vote"
+
+
+async def test_a_test_message_reports_what_the_server_said(post: Post) -> None:
+    await post.channel("rita")
+    post.box.rejection = "550 no such user"
+    started = (await post.site.ask("rita", "POST", "/notifications/test", {})).json()
+    [sent] = started["items"]
+    assert (await post.site.until(sent["task_id"], "completed", "failed")).status == "completed"
+    found = (await post.site.ask("rita", "GET", f"/notifications/deliveries/{sent['delivery']}")).json()
+    assert (found["state"], found["attempts"][0]["status"], found["attempts"][0]["excerpt"]) == (
+        "failed",
+        550,
+        "no such user",
+    )
+
+
+async def test_an_admin_cannot_redirect_the_notifications_of_another_unnoticed(post: Post) -> None:
+    await post.channel("rita")
+    await post.channel("rita", target="ada@example.org", by="ada")
+
+    assert await post.until("rita", "A notification channel was added to your account")
+
+
+async def test_roles_and_passwords_that_an_admin_sets_are_reported_to_their_owner(post: Post) -> None:
+    await post.channel("rita")
+    changes = UserChanges(roles=frozenset({Role.VIEWER}))
+    await change_user(post.site.stores, "rita", changes, actor="ada")
+
+    assert await post.until("rita", "Your account was changed")
+
+
+async def test_an_agent_cannot_enqueue_a_message_of_its_own(post: Post) -> None:
+    await post.channel("rita")
+    for by in ("bot", "olga", "ada"):
+        body = {"name": "notifications:deliver", "queue": "webhooks", "args": {"account": "rita", "delivery": "msg_1"}}
+        refused = await post.site.ask(by, "POST", "/tasks", body)
+        assert refused.status == 422, refused

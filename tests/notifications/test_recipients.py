@@ -1,0 +1,286 @@
+"""Who is notified of what: voters once per approval, authors of decisions, and people of changes to their accounts."""
+
+import pytest
+from msgspec import Raw, structs
+
+from ade import Task
+from ade.notifications import service
+from tests.domain import Decision, Event, Permission, User, UserChanges, add_user, change_user, create_token
+from tests.notifications.conftest import ONE, Office
+from tests.notifications.domain import (
+    OUTBOX,
+    ChannelKind,
+    Outbox,
+    add_channel,
+    decision_of,
+    dispatch,
+    follow,
+    remove_channel,
+    sweep_reviews_job,
+    switch,
+)
+
+
+async def test_everyone_who_can_vote_is_asked_and_the_author_is_not(office: Office) -> None:
+    await office.channels("ada", "rita", "rob", "root")
+    task = await office.pay("ada", description="rent for May")
+    await office.run()
+
+    assert office.recipients() == ["rita", "rob"]
+    [text] = office.told("rita")
+    for part in (
+        "Approval needed: pay",
+        "Description: rent for May",
+        "Requested by: Ada Lovelace (ada)",
+        "Reason: money leaves",
+        f"Review: ade approvals show {task.id}",
+        "Risk: ",
+        "Due: ",
+    ):
+        assert part in text
+
+
+async def test_an_owner_is_not_asked_about_what_their_program_wants(office: Office) -> None:
+    await office.channels("mallory", "rita")
+    await office.pay("bot")
+    await office.run()
+
+    assert office.recipients() == ["rita"]
+
+
+async def test_a_person_with_two_accounts_is_asked_once(office: Office) -> None:
+    await add_user(office.stores, User(id="rita-phone", person="rita", roles=frozenset({"reviewer"})))
+    await change_user(office.stores, "rita", UserChanges(person="rita"))
+    await office.channels("rita", "rita-phone")
+    await office.pay()
+    await office.run()
+
+    assert len(office.recipients()) == 1
+
+
+async def test_whoever_becomes_eligible_by_escalation_is_notified_then_and_no_one_twice(office: Office) -> None:
+    first = {"needed": 1, "users": ["rita"]}
+    step = {"after": "1h", "roles": ["reviewer"]}
+    await office.rules({"id": "one", "rules": [first], "steps": [step], "expires_after": "2d"})
+    await office.channels("rita", "rob", "rosa")
+    await office.pay()
+    await office.run()
+    assert office.recipients() == ["rita"]
+
+    office.clock.advance(3_700)
+    assert await sweep_reviews_job(office.stores, office.payloads)
+    await office.run()
+    await office.run()
+
+    assert office.recipients() == ["rita", "rob", "rosa"]
+    assert "Approval needed (escalated): pay" in office.told("rob")[0]
+
+
+async def test_the_author_is_notified_of_the_decision_with_its_reason(office: Office) -> None:
+    await office.channels("ada", "rita")
+    for decision, heading in (
+        (Decision.APPROVE, "Approved: pay"),
+        (Decision.REJECT, "Rejected: pay"),
+        (Decision.REQUEST_CHANGES, "Changes requested: pay"),
+    ):
+        task = await office.pay("ada")
+        await office.vote(task, "rita", decision, "because of May")
+        office.receiver.messages.clear()
+        await office.run()
+        [text] = office.told("ada")
+        assert heading in text
+        assert "By: rita" in text
+        assert "because of May" in text or decision is Decision.APPROVE
+
+
+def test_the_text_of_a_response_is_in_the_notification_of_the_author() -> None:
+    task = Task(id="019aaaaa-aaaa-7aaa-8aaa-aaaaaaaaaaaa", name="pay", author_id="ada")
+    vote = {"voter": "rita", "text": "use the other account", "reason": ""}
+    event = Event(type="approval.responded", at=1, seq=1, task_id=task.id, actor="rita", payload={"vote": vote})
+    found = decision_of(task, event, {})
+    assert found is not None
+    account, notification = found
+    assert (account, notification.outcome, notification.reason) == ("ada", "responded", "use the other account")
+
+
+async def test_the_owner_is_notified_of_decisions_about_their_program(office: Office) -> None:
+    await office.channels("mallory")
+    task = await office.pay("bot")
+    await office.vote(task, "rita", Decision.REJECT, "no")
+    await office.run()
+
+    assert office.recipients() == ["mallory"]
+
+
+async def test_the_author_is_notified_when_no_one_answered_in_time(office: Office) -> None:
+    await office.channels("ada")
+    await office.pay("ada")
+    office.clock.advance(3 * 86_400)
+    assert await sweep_reviews_job(office.stores, office.payloads)
+    await office.run()
+
+    assert "Expired: pay" in office.told("ada")[0]
+
+
+async def test_what_was_decided_before_the_message_left_is_not_sent(office: Office) -> None:
+    await office.channels("rob", "rosa")
+    task = await office.pay()
+    await office.collect()
+    await office.vote(task, "rita")
+    decisions = await office.run()
+
+    assert office.receiver.messages == []
+    assert "it was decided in the meantime" in {decision.reason for decision in decisions}
+
+
+async def test_changes_of_an_account_by_someone_else_reach_its_person(office: Office) -> None:
+    await office.channels("rita", "root")
+    await change_user(office.stores, "rita", UserChanges(roles=frozenset({"viewer"})), actor="root")
+    await change_user(office.stores, "rita", UserChanges(display_name="Rita"), actor="rita")
+    await office.run()
+
+    [text] = office.told("rita")
+    assert "Your account was changed" in text
+    assert "By: root" in text
+    assert "roles" in text
+    assert office.recipients() == ["rita"]
+
+
+async def test_a_token_that_someone_else_creates_is_reported(office: Office) -> None:
+    await office.channels("rita")
+    scopes = frozenset({Permission.READ})
+    await create_token(office.stores, "rita", scopes=scopes, lasts_ms=60_000, actor="root")
+    await create_token(office.stores, "rita", scopes=scopes, lasts_ms=60_000, actor="rita")
+    await office.run()
+
+    [text] = office.told("rita")
+    assert "An access token was created for your account" in text
+
+
+async def test_a_stolen_token_cannot_add_or_remove_a_channel_unnoticed(office: Office) -> None:
+    await office.channels("rita")
+    added = await add_channel(office.stores, "rita", ChannelKind.EMAIL, "mallory@example.org", actor="rita")
+    office.owner[added.id] = "rita"
+    await office.run()
+    await remove_channel(office.stores, added.id, account="rita", actor="rita")
+    await office.run()
+
+    texts = "".join(office.told("rita"))
+    assert "A notification channel was added to your account" in texts
+    assert "A notification channel was removed from your account" in texts
+
+
+async def test_a_crash_after_any_step_neither_loses_nor_repeats_a_notification(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await office.channels("rita", "ada")
+    task = await office.pay("ada")
+    await office.vote(task, "rob", Decision.REJECT, "no")
+    await office.pay("ada")
+
+    class Crash(Exception):
+        pass
+
+    async def crash(*_: object, **__: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as broken:  # outboxes are written, the cursor is not advanced
+        broken.setattr(office.stores.events, "advance", crash)
+        with pytest.raises(Crash):
+            await follow(office.stores)
+    while await follow(office.stores):
+        pass
+    with monkeypatch.context() as broken:  # deliveries are stored, their tasks are not
+        broken.setattr(service, "enqueue", crash)
+        with pytest.raises(Crash):
+            await dispatch(office.stores, office.payloads)
+    with monkeypatch.context() as broken:  # tasks are stored, the outbox still lists them
+        put = OUTBOX.put
+
+        def put_or_crash(record_id: str, record: Outbox, *, seen: int) -> object:
+            if not record.sending:
+                raise Crash
+            return put(record_id, record, seen=seen)
+
+        broken.setattr(OUTBOX, "put", put_or_crash)
+        with pytest.raises(Crash):
+            await dispatch(office.stores, office.payloads)
+    await office.run()
+
+    assert office.recipients() == ["ada", "rita"]
+
+
+async def test_two_processes_that_follow_at_once_notify_once(office: Office) -> None:
+    await office.channels("rita")
+    await office.pay()
+    before = await office.stores.events.cursors()
+    await follow(office.stores)
+    await office.stores.events.advance("another", 1)
+    await service._take_in(  # the page that the other process has read
+        office.stores,
+        [event for event in await office.stores.events.read(before["notifications"], 100) if event.task_id],
+        {"rita": await service.get_preferences(office.stores, "rita")},
+    )
+    await office.run()
+
+    assert office.recipients() == ["rita"]
+
+
+async def test_many_requests_at_once_become_one_message(office: Office) -> None:
+    await office.channels("rita")
+    for _ in range(30):
+        await office.pay()
+    await office.run()
+
+    [text] = office.told("rita")
+    assert text.count("Approval needed: pay") == 20
+    assert "And 10 more." in text
+
+
+async def test_arguments_are_left_out_unless_the_settings_ask_for_them(office: Office) -> None:
+    await office.channels("rita", "rob")
+    args = Raw(b'{"to":"mallory","iban":"DE00","api_token":"hunter2","url":"https://x:s3cret-pw@h/"}')
+    await office.pay(args=args)
+    await office.collect()
+    *_, first, second = await office.tasks()
+    await office.deliver(first)
+    assert "mallory" not in office.receiver.messages[0][1]
+    await office.deliver(second, shows_arguments=True)
+
+    [text] = [text for _, text in office.receiver.messages[1:]]
+    assert '"to":"mallory"' in text
+    for secret in ("hunter2", "s3cret-pw"):
+        assert secret not in text
+
+
+async def test_channels_receive_only_what_happens_after_they_were_added(office: Office) -> None:
+    await office.pay()
+    await office.channels("rita")
+    await office.run()
+
+    assert not [text for text in office.told("rita") if "Approval needed" in text]
+
+
+async def test_an_automatic_approval_notifies_no_one(office: Office) -> None:
+    await office.channels("ada", "rita")
+    policy = {**ONE, "auto_approve": "medium"}
+
+    await office.rules(policy)
+    await switch(office.stores, "auto_approve_low_risk", True, actor="root")
+    await office.pay()
+    await office.run()
+
+    assert office.receiver.messages == []
+
+
+async def test_more_than_the_outbox_holds_is_counted(office: Office) -> None:
+    await office.channels("rita")
+    task = await office.pay()
+    await follow(office.stores)
+    stored = await OUTBOX.get(office.stores, "rita")
+    assert stored is not None
+    [item] = stored.record.pending
+    flood = [structs.replace(item, seq=item.seq + number) for number in range(1, 600)]
+    after = stored.record.with_pending(flood)
+    assert (len(after.pending), after.more) == (500, 100)
+    assert task.id == item.task_id
