@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from ade import ConflictOfInterest, GateClosed, HoldResponse, NotEligible, Status, TaskHandle
+from ade.approvals.audit_check import LoggedRecords
 from ade.errors import InvalidTask
 from tests.approvals.scene import APPROVE, CHANGES, ONE, REJECT, RESPOND, Scene
 from tests.domain import ApprovalProof, Decision, GateState
@@ -21,14 +22,15 @@ async def held(shop: Scene, **args: Any) -> TaskHandle[Any]:
 
 async def ended(shop: Scene, handle: TaskHandle[Any]) -> Status:
     await shop.kit.drain()
-    assert await proof_of(shop) == []
+    assert await audited(shop, handle) == []
     return await handle.status()
 
 
-async def proof_of(shop: Scene) -> list[str]:
-    """What an audit of the log alone would complain about."""
-    proof = ApprovalProof()
-    return [wrong for event in await shop.stores.events.read(0, 10_000) if (wrong := proof.add(event)) is not None]
+async def audited(shop: Scene, handle: TaskHandle[Any]) -> list[str]:
+    """What an audit reports about the log, and about the record where it differs from the log."""
+    records = LoggedRecords(ApprovalProof())
+    wrong = [fault for event in await shop.stores.events.read(0, 10_000) if (fault := records.add(event)) is not None]
+    return [*wrong, *records.task_differences(await handle.get())]
 
 
 async def test_the_handler_gets_the_text_and_who_responded(shop: Scene) -> None:
