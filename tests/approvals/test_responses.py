@@ -6,6 +6,7 @@ import pytest
 
 from ade import ConflictOfInterest, GateClosed, HoldResponse, NotEligible, Status, TaskHandle
 from ade.approvals.audit_check import LoggedRecords
+from ade.approvals.decisions import submit
 from ade.errors import InvalidTask
 from tests.approvals.scene import APPROVE, CHANGES, ONE, REJECT, RESPOND, Scene
 from tests.domain import ApprovalProof, Decision, GateState
@@ -182,6 +183,17 @@ async def test_an_edit_after_a_request_for_changes_asks_again(shop: Scene) -> No
 
     assert await ended(shop, handle) is Status.COMPLETED
     assert [response.args for response in shop.responses] == [{"page": "test"}]
+
+
+async def test_an_edit_does_not_stand_in_for_requested_changes(shop: Scene) -> None:
+    """A task that is submitted again is compared with what changes were requested for."""
+    handle = await held(shop)
+    await shop.vote(handle, "bob", CHANGES)
+    frozen = submit(await handle.get(), has_preview=False, preview_id=None, now=shop.kit.clock.now(), actor="ada")
+    await shop.stores.tasks.commit(frozen)  # before it is assessed
+    with pytest.raises(GateClosed, match="no run waits"):
+        await shop.vote(handle, "cy", RESPOND, reason="", args={"page": "test"})
+    assert (await shop.gate(handle)).state is GateState.CHANGES_REQUESTED
 
 
 async def test_edited_arguments_stay_out_of_the_log(shop: Scene) -> None:

@@ -209,6 +209,8 @@ def _edited(task: Task, gate: Gate, vote: Vote, args: dict[str, Any], people: Re
     One eligible reviewer is enough for an edit, as for a request for changes: it approves nothing. Who edits gets an
     author conflict, so others must approve exactly these arguments.
     """
+    if task.status not in (Status.REVIEWING, Status.DRAFT):  # it was submitted again
+        raise GateClosed(f"task {task.id} is {task.status}, so no run waits at approval {gate.id}; nothing was changed")
     editors = {vote.voter, people.directory.who(vote.voter), *vote.chain}
     fresh = again(structs.replace(gate, about=args), task, now=now, conflicts=gate.conflicts | editors)
     fresh, more = reconsidered(fresh, people, now=now)
