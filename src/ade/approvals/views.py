@@ -255,6 +255,7 @@ class GateView(Struct, frozen=True, kw_only=True):
     id: str
     state: GateState
     digest: str
+    code: str = ""  # the version of the task's code that is approved; empty if no worker has reported one
     step: str
     about: Any = None
     reason: str
@@ -322,6 +323,7 @@ def view_gate(task: Task, gate: Gate, people: ReviewerDirectory, *, now: int) ->
         id=gate.id,
         state=GateState.CONSUMED if is_consumed else standing.state,
         digest=gate.digest,
+        code=gate.code,
         step=gate.step,
         about=gate.about,
         reason=gate.reason,

@@ -93,6 +93,7 @@ def _print_gate(out: CommandOutput, gate: GateView, review: ReviewView, now: int
             ("about", "" if gate.about is None else compact(gate.about)),
             ("why", gate.reason),
             ("digest", gate.digest),
+            ("code", gate.code or "unknown: no worker has reported a version"),
             ("risk", _risk(gate, review)),
             ("policy", f"{gate.policy}, version {gate.policy_version}"),
             ("opened", local_with_distance(gate.opened_at, now=now)),
