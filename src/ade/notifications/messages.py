@@ -93,7 +93,7 @@ def request_of(task: Task, gate: Gate, event: Event, users: Mapping[str, User]) 
         approval=gate.id,
         level=gate.subject.level,
         due_at=gate.expires_at,
-        reason=gate.reason,
+        reason=gate.reason[:600],
     )
 
 
@@ -113,7 +113,7 @@ def decision_of(task: Task | None, event: Event, users: Mapping[str, User]) -> t
         approval=str(event.payload.get("approval", "")),
         outcome=DECISIONS[event.type],
         actor=event.actor or "",
-        reason=str(reason)[:2_000],
+        reason=str(reason)[:600],
         level=None if gate is None else gate.subject.level,
     )
     return author, notification
@@ -127,7 +127,7 @@ def _about(task: Task, event: Event, users: Mapping[str, User], kind: Notificati
         seq=event.seq,
         task_id=task.id,
         name=task.name,
-        description=(task.description or "")[:2_000],
+        description=(task.description or "")[:600],
         author=(task.author_id or "")[:200],
         author_name="" if author is None else author.display_name,
         is_urgent=task.priority <= _URGENT_PRIORITY,
