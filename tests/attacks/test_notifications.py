@@ -122,7 +122,7 @@ async def test_roles_and_passwords_that_an_admin_sets_are_reported_to_their_owne
     changes = UserChanges(roles=frozenset({Role.VIEWER}))
     await change_user(post.site.stores, "rita", changes, actor="ada")
 
-    assert await post.until("rita", "Your account was changed")
+    assert await post.until("rita", "The roles of your account were changed")
 
 
 async def test_an_agent_cannot_enqueue_a_message_of_its_own(post: Post) -> None:
