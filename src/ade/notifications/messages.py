@@ -14,6 +14,8 @@ from msgspec import Raw, Struct, structs
 
 from ade.accounts.model import (
     LOGIN_LINK_CREATED,
+    PASSWORD_CHANGED,
+    PASSWORD_SET,
     TOKEN_CREATED,
     TOKEN_REVOKED,
     USER_CHANGED,
@@ -65,13 +67,16 @@ REQUESTS = {
 }
 _ACCOUNT_CHANGES = {
     USER_CHANGED: "Your account was changed",
+    PASSWORD_SET: "The password of your account was set by another account, or through its login link",
+    PASSWORD_CHANGED: "The password of your account was changed",
     TOKEN_CREATED: "An access token was created for your account",
     TOKEN_REVOKED: "An access token of your account was revoked",
     LOGIN_LINK_CREATED: "A login link was created for your account",
     CHANNEL_ADDED: "A notification channel was added to your account",
     CHANNEL_REMOVED: "A notification channel was removed from your account",
 }
-_ALSO_ONESELF = frozenset({CHANNEL_ADDED, CHANNEL_REMOVED})  # someone else might have used your token
+# Someone else might have used your token, or a password that they set.
+_ALSO_ONESELF = frozenset({CHANNEL_ADDED, CHANNEL_REMOVED, PASSWORD_SET, PASSWORD_CHANGED})
 _URGENT_PRIORITY = 1
 
 
