@@ -69,7 +69,7 @@ REQUESTS = {
 _ACCOUNT_CHANGES = {
     USER_CHANGED: "Your account was changed",
     ROLES_CHANGED: "The roles of your account were changed",
-    PASSWORD_SET: "The password of your account was set by someone else",
+    PASSWORD_SET: "The password of your account was set by another account, or through its login link",
     PASSWORD_CHANGED: "The password of your account was changed",
     TOKEN_CREATED: "An access token was created for your account",
     TOKEN_REVOKED: "An access token of your account was revoked",
@@ -77,8 +77,8 @@ _ACCOUNT_CHANGES = {
     CHANNEL_ADDED: "A notification channel was added to your account",
     CHANNEL_REMOVED: "A notification channel was removed from your account",
 }
-# Someone else might have used your session or token.
-_ALSO_ONESELF = frozenset({CHANNEL_ADDED, CHANNEL_REMOVED, PASSWORD_CHANGED})
+# Someone else might have used your token, or a password that they set.
+_ALSO_ONESELF = frozenset({CHANNEL_ADDED, CHANNEL_REMOVED, PASSWORD_SET, PASSWORD_CHANGED})
 _OWN_EVENT = re.compile(r"roles|password.*|must_change_password|updated_at")  # fields that have one, or need none
 _URGENT_PRIORITY = 1
 
