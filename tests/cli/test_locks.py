@@ -125,6 +125,17 @@ class TestACommandUnderALock:
 
         assert (refused.returncode, "lock_rate_limited" in refused.stderr) == (5, True)
 
+    def test_an_account_that_the_rulebook_does_not_name_is_refused(self, shop: Call, folder: Path) -> None:
+        (folder / "rules.toml").write_text('[[locks]]\nnames = ["prod:*"]\naccounts = ["olga"]\n')
+        assert shop("policies", "apply", "rules.toml").code == 0
+        asked = (*ACQUIRE, "--write", "prod:db", "--", "true")
+
+        refused = call(folder, *asked, ADE_USER="rita")
+        allowed = call(folder, *asked, ADE_USER="olga")
+
+        assert (refused.returncode, "lock_not_permitted" in refused.stderr) == (7, True), refused.stderr
+        assert allowed.returncode == 0, allowed.stderr
+
     def test_somebody_who_must_not_wait_hears_so(self, busy: Call, folder: Path) -> None:
         refused = call(folder, *ACQUIRE, "--write", REPO, "--wait", "0", "--", "true")
 
