@@ -35,7 +35,7 @@ from ade.composition.stores import open_stores
 from ade.events.model import FINAL_EVENTS, Event
 from ade.locks.client import StoreLockClient
 from ade.locks.holder import LockHolder
-from ade.locks.model import LockLimits, LockMode, LockRequest, LockSpec
+from ade.locks.model import PRIORITIES, LockLimits, LockMode, LockRequest, LockSpec, read_priority
 from ade.locks.requests import validate_request
 from ade.server.context import RequestContext
 from ade.server.operation import AuthLevel, Route, TrafficClass, shape_of
@@ -78,6 +78,7 @@ __all__ = [
     "FINAL",
     "FINAL_EVENTS",
     "LAST_MOMENT",
+    "PRIORITIES",
     "ROUTES",
     "ROUTE_OF",
     "RULES",
@@ -187,6 +188,7 @@ __all__ = [
     "open_stores",
     "parse_url",
     "plan_of",
+    "read_priority",
     "read_rulebook",
     "set_password",
     "set_value",

@@ -145,7 +145,7 @@ def test_the_command_line_has_a_flag_for_each_option_with_a_help_text(command: c
     assert (JSON_OPTIONS.keys() - with_flag) & flags.keys() == set()
     assert flags["tags"].opts == ["--tag", "--tags"]
     kinds = {name: flags[name].type for name in ("priority", "max_attempts", "timeout", "run_at", "after_failure")}
-    assert [kind.name for kind in kinds.values()] == ["integer", "integer", "duration", "time", "choice"]
+    assert [kind.name for kind in kinds.values()] == ["priority", "integer", "duration", "time", "choice"]
     rollback = flags["rollback"].type
     assert isinstance(rollback, click.Choice)
     assert list(rollback.choices) == ["automatic", "manual", "none"]

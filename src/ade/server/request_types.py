@@ -39,7 +39,13 @@ Label = Annotated[str, described(minLength=1, maxLength=100)]  # of printable ch
 Key = Annotated[str, described(minLength=1, maxLength=500)]
 HttpsUrl = Annotated[str, described(pattern="^https?://[!-\\[\\]-~]+$", maxLength=2_000)]
 NEW_PASSWORD = described(minLength=12)
-Priority = Annotated[int, described(minimum=0, maximum=9)]
+Priority = (
+    Annotated[int, described(minimum=0, maximum=9)]
+    | Annotated[str, described(enum=["urgent", "high", "normal", "low"])]
+)  # 0 is first
+BackoffText = Annotated[
+    str, described(pattern="^(exponential|steps|[0-9]{1,9}(ms|s|m|h|d)(, ?[0-9]{1,9}(ms|s|m|h|d))*)$")
+]
 Attempts = Annotated[int, described(minimum=1, maximum=1_000)]
 Span = Annotated[float, described(minimum=0.001)]  # seconds
 

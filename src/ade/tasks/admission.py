@@ -152,9 +152,14 @@ def _check_backoff(task: Task) -> None:
         0 <= backoff.base_ms <= backoff.cap_ms <= LAST_MOMENT
         and 1 <= backoff.multiplier <= 1000
         and 0 <= backoff.jitter <= 1
+        and len(backoff.steps_ms) <= _MAX_ATTEMPTS
+        and all(0 <= step <= LAST_MOMENT for step in backoff.steps_ms)
     )
     if not sane:
-        raise InvalidTask("backoff needs 0 <= base <= cap, multiplier 1 to 1000 and jitter 0 to 1")
+        raise InvalidTask(
+            "backoff needs 0 <= base <= cap, multiplier 1 to 1000, jitter 0 to 1, and at most"
+            f" {_MAX_ATTEMPTS} steps of 0 or more"
+        )
 
 
 def check_no_cycle(tasks: Sequence[Task]) -> None:

@@ -218,7 +218,7 @@ class PutSchedule(Form):
     timezone: Annotated[str, Meta(min_length=1, max_length=100)] = "UTC"
     args: dict[str, Any] = field(default_factory=dict)  # of every task it makes
     queue: QueueName | None = None  # otherwise the task's own
-    priority: Annotated[int, Meta(ge=0, le=9)] | None = None  # otherwise the task's own
+    priority: Priority | None = None  # otherwise the task's own
     paused: bool = False
     allow_unknown: bool = False  # take a name that no worker has told of
 
