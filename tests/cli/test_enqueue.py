@@ -150,3 +150,16 @@ def test_an_unknown_name_stores_nothing(shop: Call, options: list[str], message:
     assert (answer.code, answer.error["code"]) == (2, "invalid_task")
     assert message in answer.error["message"]
     assert count_tasks() == 0
+
+
+def test_a_task_is_found_by_its_team_and_ticket(shop: Call) -> None:
+    made = shop("enqueue", "pack", "item=lamp", "--team", "support", "--ticket", "OPS-7").out.strip()
+    other = shop("enqueue", "pack", "item=sofa", "--team", "support", "--ticket", "OPS-8").out.strip()
+    shop("enqueue", "pack", "item=bed")
+    assert [task["id"] for task in shop("tasks", "--team", "support", "--json").json["items"]] == [other, made]
+    assert [task["id"] for task in shop("tasks", "--ticket", "OPS-7", "--json").json["items"]] == [made]
+    shown = shop("show", made).out
+    assert "support" in shown
+    assert "OPS-7" in shown
+    assert shop("cancel", "--ticket", "OPS-8", "--yes", "--json").json["changed"] == [other]
+    assert shop("enqueue", "pack", "item=lamp", "--team", "").code == 2

@@ -36,6 +36,7 @@ Account = Annotated[AccountName, Meta(min_length=1, max_length=100)]
 RoleName = Annotated[str, described(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,49}$")]
 LockName = Annotated[str, described(pattern="^[^\\u0000-\\u001f\\u007f-\\u00a0{}]{1,512}$")]  # up to 512 bytes
 Label = Annotated[str, described(minLength=1, maxLength=100)]  # of printable characters, as keys are
+Reference = Annotated[str, described(minLength=1, maxLength=200)]  # of printable characters too
 Key = Annotated[str, described(minLength=1, maxLength=500)]
 HttpsUrl = Annotated[str, described(pattern="^https?://[!-\\[\\]-~]+$", maxLength=2_000)]
 NEW_PASSWORD = described(minLength=12)

@@ -60,6 +60,8 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
     resource: str | None = None  # that the task changes or locks
     parent_id: str | None = None
     author_id: str | None = None
+    team: str | None = None
+    ticket_ref: str | None = None
     worker_id: str | None = None
     text: str | None = None  # in the ID, name, description, or error message
     created_from: int | None = None

@@ -27,6 +27,7 @@ from ade.server.request_types import (
     Priority,
     QueueName,
     RateText,
+    Reference,
     Span,
     TaskId,
     TaskName,
@@ -180,8 +181,10 @@ class NewTask(Form, kw_only=True):
     ) = None
     parent: Annotated[TaskId, Option("parent_id", read_id)] | None = None
     run: Annotated[str, Meta(max_length=60)] | None = None  # the run of the parent that enqueues it, if a worker does
-    team: Annotated[str, Option("team")] | None = None
-    ticket: Annotated[str, Option("ticket_ref")] | None = None
+    team: Annotated[Reference, Option("team", help="The team that it belongs to.")] | None = None
+    ticket: Annotated[Reference, Option("ticket_ref", help="The ticket that it belongs to, such as OPS-7.")] | None = (
+        None
+    )
     approval: Annotated[list[str], Option(help="Require approval under this policy.", metavar="POLICY")] | None = None
     resources: (
         Annotated[
@@ -400,7 +403,7 @@ class TaskOptions(TypedDict, total=False):
     needs: Iterable[str]  # capabilities that its worker must have, all of them
     parent: "str | TaskReference"
     author: str
-    team: str
+    team: str  # `ade tasks --team` and `--ticket` find it by these
     ticket: str
     trace: str  # trace position of the call, such as a W3C traceparent; the run and its children continue it
     approval: str | Sequence[str]  # policies of the rulebook that must be met before it runs

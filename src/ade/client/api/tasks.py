@@ -126,8 +126,8 @@ class TasksCalls(Section):
     def list_tasks(
         self, *, status: Sequence[Status] = (), queue: str | None = None, name: str | None = None,
         tag: str | None = None, resource: str | None = None, parent: str | None = None, author: str | None = None,
-        worker: str | None = None, text: str | None = None, created_from: datetime | None = None,
-        created_before: datetime | None = None, discarded: bool | None = None,
+        team: str | None = None, ticket: str | None = None, worker: str | None = None, text: str | None = None,
+        created_from: datetime | None = None, created_before: datetime | None = None, discarded: bool | None = None,
         order: Literal["newest", "oldest"] = "newest", cursor: str | None = None, limit: int = 50,
     ) -> Call[Page[Task]]:
         """List tasks by a filter, page by page."""
@@ -137,8 +137,8 @@ class TasksCalls(Section):
 
         query = ListTasks(
             status=list(status), queue=queue, name=name, tag=tag, resource=resource, parent=parent, author=author,
-            worker=worker, text=text, created_from=created_from, created_before=created_before, discarded=discarded,
-            order=order, cursor=cursor, limit=limit,
+            team=team, ticket=ticket, worker=worker, text=text, created_from=created_from,
+            created_before=created_before, discarded=discarded, order=order, cursor=cursor, limit=limit,
         )
         return self._call("list_tasks", Page[Task], query=query)
 

@@ -67,7 +67,7 @@ class SqliteSweeps:
         def write(connection: apsw.Connection) -> list[str]:
             rows = run(connection, "tasks.prune", ids=packed(task_ids))
             seqs, ids = packed([row[0] for row in rows]), [row[1] for row in rows]
-            for part in ("tasks.prune_detail", "tasks.prune_outcome", "output.prune"):
+            for part in ("tasks.prune_detail", "tasks.prune_labels", "tasks.prune_outcome", "output.prune"):
                 run(connection, part, seqs=seqs)
             run(connection, "dependencies.delete", seqs=seqs)
             run(connection, "tasks.prune_quarantine", ids=packed(ids))

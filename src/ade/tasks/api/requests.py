@@ -36,6 +36,8 @@ class TaskFilter(Form):
     resource: str | None = None  # that it changes or locks
     parent: str | None = None
     author: str | None = None
+    team: str | None = None
+    ticket: str | None = None
     worker: str | None = None
     text: str | None = None  # in the description, the name or the error's message
     created_from: datetime | None = None

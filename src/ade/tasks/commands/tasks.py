@@ -111,6 +111,8 @@ class TaskFilterOptions(TypedDict):
     queue: str | None
     name: str | None
     tag: str | None
+    team: str | None
+    ticket: str | None
     resource: str | None
     text: str | None
     since: str | None
@@ -122,6 +124,8 @@ def filter_options(function: F) -> F:
         click.option("--since", metavar="TIME", help="Created since then: 30m, 2h, 7d, or a date and time."),
         click.option("--text", help="Part of the name, description, error message or id."),
         click.option("--resource", metavar="NAME", help="That change or lock this resource."),
+        click.option("--ticket", metavar="REFERENCE", help="Of this ticket."),
+        click.option("--team", help="Of this team."),
         click.option("--tag", help="With this tag."),
         click.option("--name", help="With this task name."),
         click.option("--queue", help="In this queue."),
@@ -149,6 +153,8 @@ def chosen(given: TaskFilterOptions, *, now: int) -> TaskFilter:
         queue=given["queue"],
         name=given["name"],
         tag=given["tag"],
+        team=given["team"],
+        ticket=given["ticket"],
         resource=given["resource"],
         text=given["text"],
         created_from=None if since is None else datetime.fromtimestamp(moment_ms(since, now=now) / 1000, UTC),
@@ -321,6 +327,8 @@ def _print_record(out: CommandOutput, task: Task, now: int) -> None:
             ("locks", ", ".join(f"{spec.resource} ({spec.mode})" for spec in task.locks)),
             ("needs", ", ".join(task.needs)),
             ("tags", ", ".join(task.tags)),
+            ("team", task.team or ""),
+            ("ticket", task.ticket_ref or ""),
             ("source", task.source if task.source != "user" else ""),
             ("author", task.author_id or ""),
         ]
