@@ -59,7 +59,7 @@ from ade.tasks.enqueue import enqueue, fresh_id, uuid7
 from ade.tasks.handlers import HandlerMode
 from ade.tasks.identifiers import DELIVER, is_task_id
 from ade.tasks.lifecycle import BIRTHS, CLAIMABLE, FINAL, Verb
-from ade.tasks.model import AfterFailure, Definition, OutputLine, Queue, Schedule, Worker
+from ade.tasks.model import AfterFailure, Definition, OutputLine, Queue, Schedule, Worker, is_past_retention
 from ade.tasks.options import NewDefinition, NewTask
 from ade.tasks.outcomes import Failed, Released, Succeeded
 from ade.tasks.payloads import Payloads
@@ -179,6 +179,7 @@ __all__ = [
     "fingerprint",
     "fresh_id",
     "from_wire",
+    "is_past_retention",
     "is_task_id",
     "local_caller",
     "lose_lease",

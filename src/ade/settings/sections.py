@@ -137,6 +137,9 @@ class SweepSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     interval_s: Annotated[_Seconds, _about("time between two sweeps")] = 1.0
     retention_s: Annotated[_Seconds, _about("how long finished tasks are kept")] = 604_800.0
+    governed_retention_s: Annotated[
+        _Seconds, _about("how long finished tasks that needed approval are kept, with their approvals and votes")
+    ] = 7_776_000.0
     dead_letter_retention_s: Annotated[_Seconds, _about("how long dead letters nobody dealt with are kept")] = (
         7_776_000.0
     )

@@ -55,11 +55,17 @@ class SqliteSweeps:
     async def jobs(self) -> Mapping[str, int]:
         return await self._readers.call(lambda c: dict(run(c, "jobs.list")))
 
-    async def finished_before(self, moment: int, limit: int, *, dead_letters: int | None = None) -> list[Task]:
-        letters = moment if dead_letters is None else dead_letters
+    async def finished_before(
+        self, moment: int, limit: int, *, dead_letters: int | None = None, governed: int | None = None
+    ) -> list[Task]:
+        bounds = {
+            "moment": moment,
+            "letters": moment if dead_letters is None else dead_letters,
+            "governed": moment if governed is None else governed,
+        }
 
         def read(connection: apsw.Connection) -> list[Task]:
-            return read_records(connection, "tasks.list_finished_before", moment=moment, letters=letters, limit=limit)
+            return read_records(connection, "tasks.list_finished_before", limit=limit, **bounds)
 
         return await self._readers.call(read)
 

@@ -173,11 +173,19 @@ SELECT count(*) FROM (
 
 -- name: tasks.list_finished_before
 -- List final tasks that finished before :moment, oldest first. Dead letters that are not discarded are listed only if
--- they finished before :letters.
-SELECT t.seq, CAST(r.json AS BLOB) FROM task t INDEXED BY task_finished JOIN record r ON r.seq = t.seq
+-- they finished before :letters, and governed tasks only if they finished before :governed. Those stay in the index for
+-- long, so their detail is searched for a review before it is parsed.
+SELECT t.seq, CAST(r.json AS BLOB)
+  FROM task t INDEXED BY task_finished
+  JOIN task_detail d ON d.seq = t.seq
+  JOIN record r ON r.seq = t.seq
  WHERE t.finished_at IS NOT NULL AND t.finished_at < :moment
    AND t.status IN ('completed', 'failed', 'rejected', 'cancelled')
    AND (t.status <> 'failed' OR t.finished_at < :letters OR t.discarded)
+   AND (t.finished_at < :governed
+        OR CASE WHEN instr(d.detail, '"review":') = 0 OR NOT json_valid(d.detail) THEN true
+                ELSE coalesce(d.detail -> '$.review.gates', d.detail -> '$.review.policies',
+                              d.detail -> '$.review.required', d.detail -> '$.review.has_preview') IS NULL END)
  ORDER BY t.finished_at LIMIT :limit
 
 -- name: tasks.list_expiring_blobs
