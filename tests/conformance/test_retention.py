@@ -65,7 +65,7 @@ async def test_governed_tasks_and_dead_letters_are_listed_by_moments_of_their_ow
     review = Review(required=("usual",))
     ids: dict[str, str] = {}
     for what in ("plain", "governed", "letter", "governed letter"):
-        running = await scene.start(max_attempts=1, **({"review": review} if "governed" in what else {}))
+        running = await scene.start(max_attempts=1, review=review if "governed" in what else None)
         await (scene.fail_for_good(running) if "letter" in what else scene.succeed(running))
         ids[running.id] = what
     now = scene.clock.now() + 1

@@ -273,7 +273,7 @@ def test_the_state_lies_where_the_scripts_look_for_it() -> None:
     places = state_places()
 
     assert sorted(places) == list(range(1, TICKET + 1)), "the last four only for tasks that have them"
-    assert (NEEDS, APPROVED, TEAM, TICKET) == tuple(range(LENGTH + 1, LENGTH + 5))
+    assert tuple(range(LENGTH + 1, LENGTH + 5)) == (NEEDS, APPROVED, TEAM, TICKET)
     assert [field for field, number in STATE_FIELDS.items() if places[number].name not in field.upper()] == []
 
 
