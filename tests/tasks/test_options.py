@@ -54,6 +54,7 @@ PYTHON: TaskOptions = {
     "needs": ["smtp"],
     "parent": TASK_ID,
     "author": "ada",
+    "author_name": "Ada Lovelace",
     "team": "post",
     "ticket": "T-1",
     "trace": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
@@ -64,7 +65,7 @@ PYTHON: TaskOptions = {
     "window": (SOON, LATER),
 }
 JSON: Mapping[str, Any] = {
-    **{name: value for name, value in PYTHON.items() if name not in ("author", "window")},
+    **{name: value for name, value in PYTHON.items() if name not in ("author", "author_name", "window")},
     "delay": 90,
     "run_at": "2030-01-31T12:00:00Z",
     "deadline": "2030-01-31T13:00:00Z",

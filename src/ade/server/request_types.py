@@ -44,9 +44,8 @@ Priority = (
     Annotated[int, described(minimum=0, maximum=9)]
     | Annotated[str, described(enum=["urgent", "high", "normal", "low"])]
 )  # 0 is first
-BackoffText = Annotated[
-    str, described(pattern="^(exponential|steps|[0-9]{1,9}(ms|s|m|h|d)(, ?[0-9]{1,9}(ms|s|m|h|d))*)$")
-]
+_DURATION = "([0-9]{1,12}(ms|s|m|h|d))+"
+BackoffText = Annotated[str, described(pattern=f"^(exponential|steps|{_DURATION}(, ?{_DURATION})*)$")]
 Attempts = Annotated[int, described(minimum=1, maximum=1_000)]
 Span = Annotated[float, described(minimum=0.001)]  # seconds
 

@@ -21,7 +21,7 @@ _OWN_NAMES = frozenset({NOTIFY, DELIVER, NOTIFY_PERSON})
 _QUEUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,199}")
 _MAX_TAGS, _MAX_TAG, _MAX_KEY, _MAX_DEPENDENCIES, _MAX_ATTEMPTS = 50, 100, 500, 1000, 1000
-_MAX_REFERENCE = 200  # characters of a team or ticket
+_MAX_REFERENCE = 200  # characters of a team, a ticket, or a display name
 
 
 def is_rollback(task: Task) -> bool:
@@ -124,6 +124,7 @@ def _check_identity(task: Task) -> None:
         _check_key(field, getattr(task, field), _MAX_KEY)
     _check_key("team", task.team, _MAX_REFERENCE)
     _check_key("ticket", task.ticket_ref, _MAX_REFERENCE)
+    _check_key("author_name", task.author_name, _MAX_REFERENCE)
     if len(task.tags) > _MAX_TAGS or any(not tag or len(tag) > _MAX_TAG or not tag.isprintable() for tag in task.tags):
         raise InvalidTask(f"tags must be at most {_MAX_TAGS}, each of 1 to {_MAX_TAG} printable characters")
     if len(task.depends_on) > _MAX_DEPENDENCIES:

@@ -4,12 +4,12 @@ Each `read_*` function takes the option name, for the error message, and the val
 """
 
 import math
-import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from ade.approvals.model import StartMode
 from ade.common.gcra import read_rate
+from ade.common.text import read_duration
 from ade.common.trace_context import check_trace
 from ade.errors import InvalidTask
 from ade.failures import BACKOFFS, Backoff
@@ -21,9 +21,8 @@ from ade.tasks.model import AfterFailure
 
 _LONGEST_S = 3_200_000_000  # slightly more than 100 years
 _ROLLBACKS = ("automatic", "manual", "none")
-_STEP, _LONGEST_STEPS = re.compile("([0-9]{1,9})(ms|s|m|h|d)"), 10_000
+_LONGEST_STEPS = 10_000  # characters
 _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
-_STEP_UNITS_MS = dict(_UNITS_MS) | {"ms": 1}
 
 
 def read_text(name: str, value: object) -> str:
@@ -154,8 +153,8 @@ def read_backoff(name: str, value: object) -> Backoff:
 
 def _steps_ms(text: str) -> tuple[int, ...]:
     """Return the delays of a list such as "30s,1m,2h" in milliseconds; empty if it is not such a list."""
-    found = [_STEP.fullmatch(part.strip()) for part in text.split(",")] if len(text) <= _LONGEST_STEPS else []
-    steps = tuple(int(part[1]) * _STEP_UNITS_MS[part[2]] for part in found if part)
+    found = [read_duration(part) for part in text.split(",")] if len(text) <= _LONGEST_STEPS else []
+    steps = tuple(step for step in found if step is not None)
     return steps if len(steps) == len(found) else ()
 
 

@@ -277,7 +277,12 @@ def _options_in(form: type[Form]) -> dict[str, Option]:
 JSON_OPTIONS: Mapping[str, Option] = _options_in(NewTask)
 DEFINITION_OPTIONS: Mapping[str, Option] = _options_in(NewDefinition)
 # The server takes the author from the caller's account, and JSON splits the window into not_before and not_after.
-OPTIONS: Mapping[str, Option] = {**JSON_OPTIONS, "author": Option("author_id"), "window": Option()}
+OPTIONS: Mapping[str, Option] = {
+    **JSON_OPTIONS,
+    "author": Option("author_id"),
+    "author_name": Option("author_name"),
+    "window": Option(),
+}
 _PLAIN: Mapping[str, Option] = {name: option for name, option in OPTIONS.items() if option.field}
 
 
@@ -403,6 +408,7 @@ class TaskOptions(TypedDict, total=False):
     needs: Iterable[str]  # capabilities that its worker must have, all of them
     parent: "str | TaskReference"
     author: str
+    author_name: str  # the display name, for people to read
     team: str  # `ade tasks --team` and `--ticket` find it by these
     ticket: str
     trace: str  # trace position of the call, such as a W3C traceparent; the run and its children continue it

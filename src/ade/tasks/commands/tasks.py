@@ -13,6 +13,7 @@ from ade.cli.command import command
 from ade.cli.ids import find_id
 from ade.cli.output import Cell, CommandOutput, Row, all_of, first_page, pretty
 from ade.cli.parameters import clock_time, distance, local_payload, local_with_distance, moment_ms, now_ms
+from ade.common.text import with_name
 from ade.errors import ResultExpired, StoreError, with_advice
 from ade.events.model import Event
 from ade.tasks.api.requests import TaskFilter
@@ -330,7 +331,7 @@ def _print_record(out: CommandOutput, task: Task, now: int) -> None:
             ("team", task.team or ""),
             ("ticket", task.ticket_ref or ""),
             ("source", task.source if task.source != "user" else ""),
-            ("author", task.author_id or ""),
+            ("author", with_name(task.author_id or "", task.author_name)),
         ]
     )
 
