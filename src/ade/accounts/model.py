@@ -202,11 +202,6 @@ class Directory:
         known = self._accounts.get(account_id)
         return account_id if known is None else known.who
 
-    def name_of(self, account_id: str | None) -> str:
-        """Return the display name of an account; empty if it has none or is unknown."""
-        known = None if account_id is None else self._accounts.get(account_id)
-        return "" if known is None else known.display_name
-
 
 # Login sessions, opened by password or by login link.
 

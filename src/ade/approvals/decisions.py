@@ -32,7 +32,7 @@ from ade.approvals.review_requests import (
     requested,
     review_of,
 )
-from ade.approvals.risk import ASSESSED_BY, Risk
+from ade.approvals.risk import ASSESSED_BY
 from ade.approvals.rulebook import USUAL
 from ade.approvals.votes import approved, gate_for, responded
 from ade.errors import InvalidTask, NotPermitted
@@ -89,7 +89,7 @@ def assess(
         "review": review,
         "digest": gate.digest,
         "risk": assessment_record(demand, now),
-        "author_name": _author_name(task, people),
+        "author_name": task.author_name or people.name_of(task.author_id or "") or None,
         **({} if preview is None else {"preview": preview}),
     }
     if gate.is_automatic:
@@ -118,23 +118,14 @@ def born_held(task: Task, demand: ApprovalRequirement, people: ReviewerDirectory
     status = Status.PENDING if gate.is_automatic else Status.REVIEWING
     review = review_of(task).with_gate(gate, editors=())
     risk = assessment_record(demand, now)
-    name = _author_name(task, people)
+    name = task.author_name or people.name_of(task.author_id or "") or None
     return structs.replace(task, status=status, review=review, digest=gate.digest, risk=risk, author_name=name)
 
 
-def risk_record(risk: Risk, now: int) -> dict[str, object]:
-    """Return the fields of an assessment that are stored in the task."""
-    return {**structs.asdict(risk), "assessed_at": now}
-
-
-def _author_name(task: Task, people: ReviewerDirectory) -> str | None:
-    """Return the display name to store with a task: all accounts are loaded here, and rarely elsewhere."""
-    return task.author_name or people.directory.name_of(task.author_id) or None
-
-
 def assessment_record(demand: ApprovalRequirement, now: int) -> dict[str, object]:
-    """Return the assessment of one digest: its risk, by which algorithm, and whether it passes without people."""
-    return {**risk_record(demand.risk, now), "auto_approvable": demand.is_automatic, "assessed_by": ASSESSED_BY}
+    """Return the assessment of one digest as it is stored in the task, and whether it passes without people."""
+    about = {"auto_approvable": demand.is_automatic, "assessed_at": now, "assessed_by": ASSESSED_BY}
+    return {**structs.asdict(demand.risk), **about}
 
 
 def advance_review(task: Task, people: ReviewerDirectory, *, now: int) -> Change | None:

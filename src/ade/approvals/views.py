@@ -351,12 +351,12 @@ def view_gate(task: Task, gate: Gate, people: ReviewerDirectory, *, now: int) ->
 
 def author_name(task: Task, people: ReviewerDirectory) -> str:
     """Return the display name of the author as it is now, or else as it was when the task was created."""
-    return people.directory.name_of(task.author_id) or task.author_name or ""
+    return people.name_of(task.author_id or "") or task.author_name or ""
 
 
 def _names(gate: Gate, may_vote: Iterable[str], people: ReviewerDirectory) -> dict[str, str]:
     voters = (account for vote in gate.votes for account in (vote.voter, *vote.chain))
-    named = ((account, people.directory.name_of(account)) for account in {*may_vote, *gate.conflicts, *voters})
+    named = ((account, people.name_of(account)) for account in {*may_vote, *gate.conflicts, *voters})
     return dict(sorted((account, name) for account, name in named if name))
 
 
@@ -384,7 +384,7 @@ def _votes(gate: Gate, people: ReviewerDirectory) -> list[VoteView]:
     return [
         VoteView(
             voter=vote.voter,
-            voter_name=people.directory.name_of(vote.voter),
+            voter_name=people.name_of(vote.voter),
             for_whom=vote.chain[0] if vote.chain else "",
             decision=vote.decision,
             at=vote.at,
