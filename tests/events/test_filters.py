@@ -66,6 +66,7 @@ def test_a_lock_is_found_by_its_resource_and_in_tasks_that_wait_for_it() -> None
     assert passes(asked, event("task.deferred", locks=["database:main"]))
     assert not passes(asked, event("lock.acquired", items=[{"resource": "repo:application"}]))
     assert not passes(asked, event("inbox.cleared", items=7, locks="repo:app"))
+    assert passes([("lock", "repo:caf\u0065\u0301")], event("lock.acquired", items=[{"resource": "repo:caf\u00e9"}]))
     assert not passes(asked, event())
 
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ade.errors import InvalidFilter, InvalidInbox, InvalidLock
 from ade.events.model import Event, is_of_access
-from ade.locks.model import check_lock_name
+from ade.locks.model import lock_name, normal_name
 from ade.tasks.identifiers import check_inbox_id, is_task_id
 
 MOST_VALUES = 100  # per field
@@ -51,7 +51,7 @@ def parse_filter(fields: Iterable[tuple[str, str]]) -> EventFilter:
         values = value.split(",") if field == "type" else (value,)
         for each in values:
             _CHECKS[field](each)
-            found[field].add(each)
+            found[field].add(normal_name(each) if field == "lock" else each)
         if len(found[field]) > MOST_VALUES:
             raise InvalidFilter(f"{field} has more than {MOST_VALUES} values; use fewer, or a broader type")
     return EventFilter(
@@ -152,7 +152,7 @@ def _check_inbox(value: str) -> None:
 
 def _check_lock(value: str) -> None:
     try:
-        check_lock_name("lock", value)
+        lock_name("lock", value)
     except InvalidLock as error:
         raise InvalidFilter(error.detail) from None
 
