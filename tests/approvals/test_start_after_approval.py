@@ -240,6 +240,9 @@ async def test_what_passed_by_itself_and_was_changed_then_is_put_before_people(s
         noted.append(what)
 
     task = await note.with_options(approval="one", author="ada").enqueue("harmless")
+    passed = (await task.get()).risk
+    assert passed is not None
+    assert (passed["auto_approvable"], passed["assessed_by"]) == (True, "ade-risk/1")
     await overwrite(shop, await task.get(), args=Raw(b'{"what": "harmful"}'))
     await shop.kit.drain()
 

@@ -514,3 +514,15 @@ def test_a_response_needs_something_to_say_and_a_run_that_waits(team: Call) -> N
     whole = asked(team, "--approval", "one")
     refused = respond(team, "rita", whole, "--text", "hello")
     assert (refused.code != 0, "no run waits at approval" in refused.err) == (True, True)
+
+
+def test_people_are_shown_with_their_display_names(team: Call) -> None:
+    team("users", "change", "ada", "--name", "Ada Lovelace")
+    team("users", "change", "rita", "--name", "Rita Levi")
+    task_id = asked(team)
+    shown = team("approvals", "show", task_id).out
+    assert "Ada Lovelace (ada)" in shown
+    assert "Rita Levi (rita), rob" in shown
+    team("approvals", "reject", task_id, "--as", "rita", "--digest", digest_of(team, task_id), "--reason", "not now")
+    assert "Rita Levi (rita)" in team("approvals", "show", task_id).out
+    assert "Ada Lovelace (ada)" in team("show", task_id).out

@@ -74,6 +74,16 @@ def test_an_operator_takes_a_lock_away_and_says_why(busy: Call) -> None:
     assert (again.code, again.error["code"]) == (4, "lock_lost")
 
 
+def test_the_events_of_one_lock_are_shown_alone(busy: Call) -> None:
+    told = busy("events", "tail", "--after", "0", "--lock", DB, "--json").json_lines
+    named = [[item["resource"] for item in event["payload"]["items"]] for event in told]
+    assert named
+    assert all(DB in resources for resources in named)
+    assert busy("events", "tail", "--lock", "repo:nothing").out == ""
+    assert busy("events", "tail", "--lock", DB, "--type", "lock.deadlock").out == ""
+    assert busy("events", "tail", "--lock", "{x}").code == 2
+
+
 def test_who_waits_for_whom_is_drawn(busy: Call, folder: Path) -> None:
     lines = busy("locks", "graph").lines
 

@@ -34,7 +34,7 @@ from ade.worker.instrumentation import open_spans
 
 if TYPE_CHECKING:  # programs that only enqueue do not load the worker modules
     from ade.app.agents import Agents
-    from ade.locks.model import LockSpec
+    from ade.locks.model import LockSpec, PriorityName
     from ade.worker.handler_call import Middleware
     from ade.worker.supervisor import Handover
 
@@ -194,7 +194,7 @@ class Ade:
         *resources: "str | LockSpec",
         owner: str | None = None,
         namespace: str = "default",
-        priority: int = 5,
+        priority: "int | PriorityName" = 5,
         ttl: float | None = None,
         wait: float | None = None,
         purpose: str | None = None,

@@ -32,7 +32,7 @@ from ade.approvals.review_requests import (
     requested,
     review_of,
 )
-from ade.approvals.risk import Risk
+from ade.approvals.risk import ASSESSED_BY
 from ade.approvals.rulebook import USUAL
 from ade.approvals.votes import approved, gate_for, responded
 from ade.errors import InvalidTask, NotPermitted
@@ -88,7 +88,8 @@ def assess(
     fields: dict[str, object] = {
         "review": review,
         "digest": gate.digest,
-        "risk": risk_record(demand.risk, now),
+        "risk": assessment_record(demand, now),
+        "author_name": task.author_name or people.name_of(task.author_id or "") or None,
         **({} if preview is None else {"preview": preview}),
     }
     if gate.is_automatic:
@@ -116,13 +117,15 @@ def born_held(task: Task, demand: ApprovalRequirement, people: ReviewerDirectory
     gate, _ = open_gate(task, demand, people, now=now)
     status = Status.PENDING if gate.is_automatic else Status.REVIEWING
     review = review_of(task).with_gate(gate, editors=())
-    risk = risk_record(demand.risk, now)
-    return structs.replace(task, status=status, review=review, digest=gate.digest, risk=risk)
+    risk = assessment_record(demand, now)
+    name = task.author_name or people.name_of(task.author_id or "") or None
+    return structs.replace(task, status=status, review=review, digest=gate.digest, risk=risk, author_name=name)
 
 
-def risk_record(risk: Risk, now: int) -> dict[str, object]:
-    """Return the fields of an assessment that are stored in the task."""
-    return {**structs.asdict(risk), "assessed_at": now}
+def assessment_record(demand: ApprovalRequirement, now: int) -> dict[str, object]:
+    """Return the assessment of one digest as it is stored in the task, and whether it passes without people."""
+    about = {"auto_approvable": demand.is_automatic, "assessed_at": now, "assessed_by": ASSESSED_BY}
+    return {**structs.asdict(demand.risk), **about}
 
 
 def advance_review(task: Task, people: ReviewerDirectory, *, now: int) -> Change | None:
@@ -463,7 +466,7 @@ def requested_again(task: Task, demand: ApprovalRequirement, people: ReviewerDir
     gate, events = open_gate(counted, demand, people, now=now)
     fields: dict[str, object] = {"review": review_of(stale).with_gate(gate, editors=())}
     if not demand.step:
-        fields |= {"digest": gate.digest, "risk": risk_record(demand.risk, now)}
+        fields |= {"digest": gate.digest, "risk": assessment_record(demand, now)}
     reason = demand.reason or "approval is demanded"
     return Withheld(reason=reason, events=(*earlier, *events), fields=fields, has_begun=bool(demand.step))
 

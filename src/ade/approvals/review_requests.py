@@ -24,6 +24,11 @@ class ReviewerDirectory(Struct, frozen=True):
         """Evaluate a gate with these accounts and delegations."""
         return evaluate(gate, self.directory, self.delegations, now)
 
+    def name_of(self, account: str) -> str:
+        """Return the display name of an account; empty if it has none or is unknown."""
+        known = self.directory.get(account)
+        return "" if known is None else known.display_name
+
 
 class ApprovalRequirement(Struct, frozen=True, kw_only=True):
     """Why and by whom a task must be approved."""

@@ -84,6 +84,9 @@ def level_of(score: float, thresholds: Thresholds) -> RiskLevel:
     return RiskLevel.MEDIUM if score >= thresholds.medium else RiskLevel.LOW
 
 
+ASSESSED_BY = "ade-risk/1"  # the version of this algorithm, stored with every assessment; raise it with every change
+
+
 def usual_quorum(score: float) -> int:
     """Return how many reviewers must approve if no policy applies."""
     return 3 if score >= 75 else 2 if score >= 50 else 1

@@ -3,7 +3,7 @@
 Everything is derived from records and the event log; no counts are stored.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,6 +40,7 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
     name: str
     description: str | None = None
     author: str | None = None
+    author_name: str = ""  # the display name, if there is one
     priority: int
     approval: str  # the id of the gate
     state: GateState
@@ -141,6 +142,7 @@ def _item(
         name=task.name,
         description=task.description,
         author=task.author_id,
+        author_name=author_name(task, people),
         priority=task.priority,
         approval=gate.id,
         state=standing.state,
@@ -227,6 +229,7 @@ class VoteView(Struct, frozen=True, kw_only=True):
     """A vote, and why it does not count, if so."""
 
     voter: str
+    voter_name: str = ""  # the display name, if there is one
     for_whom: str  # empty: the voter's own vote
     decision: Decision
     at: int
@@ -275,6 +278,7 @@ class GateView(Struct, frozen=True, kw_only=True):
     escalations: list[StepView]
     conflicts: list[str]  # accounts with an author conflict, which cannot vote
     end_reason: str = ""  # why it was cancelled
+    names: dict[str, str] = {}  # display names of the accounts above, by their IDs
 
 
 class ReviewView(Struct, frozen=True, kw_only=True):
@@ -343,7 +347,19 @@ def view_gate(task: Task, gate: Gate, people: ReviewerDirectory, *, now: int) ->
         escalations=_escalations(gate),
         conflicts=sorted(gate.conflicts),
         end_reason=gate.end_reason,
+        names=_names(gate, standing.may_vote, people),
     )
+
+
+def author_name(task: Task, people: ReviewerDirectory) -> str:
+    """Return the display name of the author as it is now, or else as it was when the task was created."""
+    return people.name_of(task.author_id or "") or task.author_name or ""
+
+
+def _names(gate: Gate, may_vote: Iterable[str], people: ReviewerDirectory) -> dict[str, str]:
+    voters = (account for vote in gate.votes for account in (vote.voter, *vote.chain))
+    named = ((account, people.name_of(account)) for account in {*may_vote, *gate.conflicts, *voters})
+    return dict(sorted((account, name) for account, name in named if name))
 
 
 def is_used(task: Task, gate: Gate) -> bool:
@@ -370,6 +386,7 @@ def _votes(gate: Gate, people: ReviewerDirectory) -> list[VoteView]:
     return [
         VoteView(
             voter=vote.voter,
+            voter_name=people.name_of(vote.voter),
             for_whom=vote.chain[0] if vote.chain else "",
             decision=vote.decision,
             at=vote.at,
@@ -411,6 +428,7 @@ class ApprovalView(Struct, frozen=True, kw_only=True):
     args: Raw  # in full, however large
     review: ReviewView
     author: str | None = None
+    author_name: str = ""  # the display name, if there is one
     description: str | None = None
     stats: TaskStats | None = None
 
@@ -445,6 +463,7 @@ def view_approval(task: Task, args: Raw, people: ReviewerDirectory, *, now: int)
         args=args,
         review=review,
         author=task.author_id,
+        author_name=author_name(task, people),
         description=task.description,
         stats=task_stats(task, people, now=now),
     )

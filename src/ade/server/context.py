@@ -69,7 +69,7 @@ class Services(Struct, frozen=True, kw_only=True):
     feed: "EventFeed | None" = None  # only in a server: live events for all streams
     metrics: "Metrics | None" = None  # only in a server
     busy: set[str] = field(default_factory=set)  # the exclusive operations in progress
-    plans: "dict[tuple[str, str | None], tuple[Definition, TaskPlan]]" = field(
+    plans: "dict[tuple[str, str | None, str | None], tuple[Definition, TaskPlan]]" = field(
         default_factory=dict
     )  # by name and author
 

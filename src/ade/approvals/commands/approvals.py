@@ -32,6 +32,7 @@ from ade.cli.ids import find_id
 from ade.cli.interaction import own_password_option, signed_in_api
 from ade.cli.output import Cell, Row, all_of
 from ade.cli.parameters import DURATION, JSON_OBJECT, MOMENT, local, local_with_distance, now_ms, seconds_of
+from ade.common.text import with_name
 from ade.tasks.commands.options import changed_arguments
 from ade.tasks.reasons import short_span
 
@@ -331,7 +332,7 @@ async def show(session: "Session", task_id: str) -> None:
         "id": approval.task_id,
         "name": approval.name,
         "status": str(approval.status),
-        "author": approval.author or "",
+        "author": with_name(approval.author or "", approval.author_name),
     }
     session.out.facts([*known.items(), ("arguments", bytes(approval.args).decode())])
     print_review(session.out, approval.review, now=now_ms(), earlier=True)

@@ -21,6 +21,7 @@ from ade.cli.ids import AmbiguousId, find_id
 from ade.cli.interaction import ask, ask_password
 from ade.cli.output import Cell, CommandOutput, Row, compact
 from ade.cli.parameters import JSON_OBJECT, clock_time, distance, local, local_with_distance, now_ms
+from ade.common.text import with_name
 from ade.errors import UnknownTask
 from ade.tasks.model import Task
 from ade.tasks.reasons import listed
@@ -102,8 +103,13 @@ def _print_gate(out: CommandOutput, gate: GateView, review: ReviewView, now: int
             ("expires", local_with_distance(gate.expires_at, now=now) if is_waiting else ""),
             ("good until", local_with_distance(gate.valid_until, now=now)),
             ("missing", "; ".join(gate.missing)),
-            ("may answer", (", ".join(gate.may_answer) or "nobody") if is_waiting else ""),
-            ("may not", f"{', '.join(gate.conflicts)} (a hand in the task)" if gate.conflicts and is_waiting else ""),
+            ("may answer", (", ".join(_named(gate.may_answer, gate)) or "nobody") if is_waiting else ""),
+            (
+                "may not",
+                f"{', '.join(_named(gate.conflicts, gate))} (a hand in the task)"
+                if gate.conflicts and is_waiting
+                else "",
+            ),
             ("passed", "by the policy itself" if gate.is_automatic else ""),
         ]
     )
@@ -112,6 +118,10 @@ def _print_gate(out: CommandOutput, gate: GateView, review: ReviewView, now: int
         out.table(("at", "by", "answer", "counts", "reason"), [_vote_row(vote) for vote in gate.votes])
     if gate.escalations and is_waiting:
         out.table(("from", "also", "told"), [_step_row(step) for step in gate.escalations])
+
+
+def _named(accounts: Sequence[str], gate: GateView) -> list[str]:
+    return [with_name(account, gate.names.get(account)) for account in accounts]
 
 
 def _risk(gate: GateView, review: ReviewView) -> str:
@@ -128,7 +138,8 @@ def _rule_row(rule: RuleView) -> Row:
 
 
 def _vote_row(vote: VoteView) -> Row:
-    who = f"{vote.voter} for {vote.for_whom}" if vote.for_whom else vote.voter
+    voter = with_name(vote.voter, vote.voter_name)
+    who = f"{voter} for {vote.for_whom}" if vote.for_whom else voter
     counts = Cell(f"no: {vote.why_not}", "dim") if vote.why_not else "yes"
     if vote.password_set_by is not None:
         who = f"{who} (password set by {vote.password_set_by})"

@@ -7,6 +7,7 @@ from ade.approvals.rollback import roll_back
 from ade.approvals.service import start
 from ade.approvals.submission import submit
 from ade.errors import IllegalTransition, InvalidTask
+from ade.locks.model import read_priority
 from ade.server.context import RequestContext, Services
 from ade.server.operation import ETagUse, operation
 from ade.server.request_types import Nothing
@@ -25,6 +26,8 @@ async def edit_task(services: Services, request: RequestContext, task_id: str, b
         raise IllegalTransition(f"task {task.id} is {task.status}: only a draft can be edited")
     said = {name: value for name, value in structs.asdict(body).items() if value is not None}
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+    if body.priority is not None:
+        fields["priority"] = read_priority(body.priority)
     if body.args is not None:
         fields["args"] = await checked_args(services, task, body.args)
     if not fields:

@@ -10,6 +10,7 @@ from msgspec import Meta, structs
 from ade.accounts.model import Permission
 from ade.errors import UnknownQueue, close_names
 from ade.events.model import QUEUE_LIMITED, QUEUE_PAUSED, QUEUE_RESUMED, Event
+from ade.locks.model import read_priority
 from ade.server.context import RequestContext, Services, cut
 from ade.server.operation import ETagUse, operation
 from ade.server.pagination import Page, VersionedRecord
@@ -57,7 +58,7 @@ async def put_schedule(
         timezone=body.timezone,
         queue=definition.queue if body.queue is None else body.queue,
         args=args,
-        priority=definition.priority if body.priority is None else body.priority,
+        priority=definition.priority if body.priority is None else read_priority(body.priority),
         paused=body.paused,
     )
     if request.if_match is None or seen is None:

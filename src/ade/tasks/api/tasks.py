@@ -116,6 +116,8 @@ def query_of(query: TaskFilter) -> TaskQuery:
         resource=None if query.resource is None else normal_name(query.resource),
         parent_id=query.parent,
         author_id=query.author,
+        team=query.team,
+        ticket_ref=query.ticket,
         worker_id=query.worker,
         text=query.text,
         created_from=_ms(query.created_from),

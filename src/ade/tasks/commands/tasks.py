@@ -13,6 +13,7 @@ from ade.cli.command import command
 from ade.cli.ids import find_id
 from ade.cli.output import Cell, CommandOutput, Row, all_of, first_page, pretty
 from ade.cli.parameters import clock_time, distance, local_payload, local_with_distance, moment_ms, now_ms
+from ade.common.text import with_name
 from ade.errors import ResultExpired, StoreError, with_advice
 from ade.events.model import Event
 from ade.tasks.api.requests import TaskFilter
@@ -111,6 +112,8 @@ class TaskFilterOptions(TypedDict):
     queue: str | None
     name: str | None
     tag: str | None
+    team: str | None
+    ticket: str | None
     resource: str | None
     text: str | None
     since: str | None
@@ -122,6 +125,8 @@ def filter_options(function: F) -> F:
         click.option("--since", metavar="TIME", help="Created since then: 30m, 2h, 7d, or a date and time."),
         click.option("--text", help="Part of the name, description, error message or id."),
         click.option("--resource", metavar="NAME", help="That change or lock this resource."),
+        click.option("--ticket", metavar="REFERENCE", help="Of this ticket."),
+        click.option("--team", help="Of this team."),
         click.option("--tag", help="With this tag."),
         click.option("--name", help="With this task name."),
         click.option("--queue", help="In this queue."),
@@ -149,6 +154,8 @@ def chosen(given: TaskFilterOptions, *, now: int) -> TaskFilter:
         queue=given["queue"],
         name=given["name"],
         tag=given["tag"],
+        team=given["team"],
+        ticket=given["ticket"],
         resource=given["resource"],
         text=given["text"],
         created_from=None if since is None else datetime.fromtimestamp(moment_ms(since, now=now) / 1000, UTC),
@@ -321,8 +328,10 @@ def _print_record(out: CommandOutput, task: Task, now: int) -> None:
             ("locks", ", ".join(f"{spec.resource} ({spec.mode})" for spec in task.locks)),
             ("needs", ", ".join(task.needs)),
             ("tags", ", ".join(task.tags)),
+            ("team", task.team or ""),
+            ("ticket", task.ticket_ref or ""),
             ("source", task.source if task.source != "user" else ""),
-            ("author", task.author_id or ""),
+            ("author", with_name(task.author_id or "", task.author_name)),
         ]
     )
 
