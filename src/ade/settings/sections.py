@@ -108,6 +108,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_cap_s: Annotated[_Seconds, _about("longest delay between attempts")] = 300.0
     backoff_jitter: Annotated[float, Meta(ge=0, le=1), _about("share by which a delay varies")] = 0.1
     result_ttl_s: Annotated[_Seconds, _about("how long results are kept")] = 604_800.0
+    author: Annotated[str, _about("account that writes tasks which name no author; ADE_USER goes before it")] = ""
 
     @property
     def timeout_ms(self) -> int | None:
