@@ -15,6 +15,7 @@ NAMES_MEAN: Mapping[str, str] = {
     "Client": "everything that a server offers, from Python",
     "Context": "what an async handler gets to talk to the queue while it runs",
     "ConflictOfInterest": "raised by a vote of somebody who has a hand in the task",
+    "AuthorRequired": "the task needs approval, and its author is missing or not an account",
     "Denied": "a guard rule forbids it",
     "DigestMismatch": "raised by a vote about something else than what is to be approved",
     "GateClosed": "raised by a vote that comes after the decision",

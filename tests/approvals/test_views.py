@@ -60,8 +60,8 @@ async def asked(queue: QueueDriver, *policies: str, author: str = "ada", **field
 async def answer(stores: Stores, task: Task, voter: str, decision: str = "approve", **more: Any) -> Task:
     gate = gate_to_answer(task)
     assert gate is not None
-    ballot = VoteRequest(voter=voter, decision=Decision(decision), digest=gate.digest, **more)
-    return await approvals_service.vote(stores, task.id, ballot, gate_id=gate.id)
+    ballot = VoteRequest(voter=voter, decision=Decision(decision), approval=gate.id, digest=gate.digest, **more)
+    return await approvals_service.vote(stores, task.id, ballot)
 
 
 async def seen(queue: QueueDriver, task: Task) -> ReviewView:

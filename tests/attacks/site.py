@@ -100,8 +100,8 @@ def bank(done: list[dict[str, Any]], settings: Any) -> Ade:
         return Preview(changes=[f"{service} is replaced"])
 
     @app.task(name="parent")
-    async def parent(ctx: Context, to: str) -> str:
-        return (await ctx.enqueue(pay, to)).id
+    async def parent(ctx: Context, to: str, author: str | None = None) -> str:
+        return (await ctx.enqueue(pay if author is None else pay.with_options(author=author), to)).id
 
     @app.task(name="wipe")
     async def wipe(disk: str, ctx: Context) -> str:

@@ -116,9 +116,9 @@ def test_from_a_draft_to_its_result(team: Call) -> None:
     [waiting] = team("approvals", "--as", "rita", "--json").json["items"]
     assert (waiting["task_id"], waiting["name"], waiting["for_whom"]) == (task_id, "deploy", "")
     approve = ("approvals", "approve", task_id, "--as", "rita")
-    assert code_of(team, *approve, "--digest", "0123456789") == (4, "digest_mismatch")
+    assert code_of(team, *approve, "--digest", "012345678901") == (4, "digest_mismatch")
     assert status(team, task_id) == "reviewing"
-    assert team(*approve, "--digest", waiting["digest"][:8], "--reason", "fine").out == f"{task_id}  pending\n"
+    assert team(*approve, "--digest", waiting["digest"][:12], "--reason", "fine").out == f"{task_id}  pending\n"
     work()
 
     shown = team("show", task_id, "--json").json
@@ -207,7 +207,9 @@ def test_two_must_agree_where_the_policy_says_so(team: Call) -> None:
     approve = ("approvals", "approve", task_id, "--digest", digest_of(team, task_id))
 
     first = team(*approve, "--as", "rita")
-    assert (first.out, first.err) == (f"{task_id}  reviewing\n", "Still missing: 1 of two reviewers.\n")
+    assert first.out == f"{task_id}  reviewing\n"
+    assert f"approval {task_id}.1, digest {digest_of(team, task_id)}\n" in first.err  # what the vote is on
+    assert first.err.endswith("Still missing: 1 of two reviewers.\n")
     again = team(*approve, "--as", "rita")
     assert again.out == first.out
     stats = team("approvals", "show", task_id, "--json").json["stats"]
@@ -236,7 +238,7 @@ def test_without_an_account_everything_is_listed(team: Call) -> None:
     listed = team("approvals", "--as", "stranger", "--json").json["items"]
     assert [item["task_id"] for item in listed] == [task_id]
     assert team("approvals", "list", "--mine", "--as", "stranger", "--json").json["items"] == []
-    assert team("approvals", "list", "--as", "rita").lines[0].split()[:3] == ["ID", "NAME", "PRIO"]
+    assert team("approvals", "list", "--as", "rita").lines[0].split()[:3] == ["ID", "NAME", "ARGUMENTS"]
 
 
 def test_without_a_terminal_the_digest_is_demanded(team: Call) -> None:
@@ -246,7 +248,7 @@ def test_without_a_terminal_the_digest_is_demanded(team: Call) -> None:
     assert (answer.code, "--digest D" in answer.err) == (2, True)
     assert team("approvals", "approve", task_id, "--as", "rita", "--digest", "abc").code == 2
     plain = team("enqueue", "pack", "item=lamp").out.strip()
-    assert code_of(team, "approvals", "approve", plain, "--digest", "0123456789") == (3, "unknown_approval")
+    assert code_of(team, "approvals", "approve", plain, "--digest", "012345678901") == (3, "unknown_approval")
     assert code_of(team, "approvals", "show", plain) == (3, "unknown_approval")
 
 
@@ -280,7 +282,7 @@ def test_many_are_answered_at_once_and_each_by_itself(team: Call, folder: Path) 
     risky = asked(team, "--resource", "db:*", "--tag", "one")
     pairs = [f"{task_id}:{digest_of(team, task_id)[:12]}" for task_id in (ids[0], ids[1], risky)]
     (folder / "pairs.txt").write_text("\n".join(pairs))
-    answer = team("approvals", "batch", "pairs.txt", f"{ids[2]}:0123456789", "--approve", "--as", "rita", "--json")
+    answer = team("approvals", "batch", "pairs.txt", f"{ids[2]}:012345678901", "--approve", "--as", "rita", "--json")
 
     told: list[dict[str, Any]] = answer.json_lines
     assert answer.code == 1
@@ -526,3 +528,53 @@ def test_people_are_shown_with_their_display_names(team: Call) -> None:
     team("approvals", "reject", task_id, "--as", "rita", "--digest", digest_of(team, task_id), "--reason", "not now")
     assert "Rita Levi (rita)" in team("approvals", "show", task_id).out
     assert "Ada Lovelace (ada)" in team("show", task_id).out
+
+
+def test_commands_record_the_person_and_not_the_login(team: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rob logs in as `build`, sets ADE_USER, and would like to approve what he has asked for."""
+    monkeypatch.setenv("LOGNAME", "build")
+    for replay in (("dlq", "replay", "--args", "{}"), ("retry",), ("dlq", "replay", "--name", "wobble", "--yes")):
+        task_id = team("enqueue", "wobble", "--approval", "one", "--max-attempts", "1").out.strip()
+        team("approvals", "approve", task_id, "--digest", digest_of(team, task_id), "--as", "rita")
+        work()
+        assert status(team, task_id) == "failed"
+
+        monkeypatch.setenv("ADE_USER", "rob")
+        assert team(*replay, *(() if "--name" in replay else (task_id,))).code == 0
+        work()
+        approve = ("approvals", "approve", task_id, "--digest", digest_of(team, task_id))
+        assert code_of(team, *approve) == (7, "conflict_of_interest")
+        events = team("show", task_id, "--json").json["events"]
+        assert [event["actor"] for event in events if event["type"] == "task.replayed"] == ["rob"]
+        monkeypatch.setenv("ADE_USER", "ada")
+        assert team(*approve, "--as", "rita").code == 0
+        work()
+
+
+def test_a_login_without_an_account_cannot_ask_for_approval(team: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ADE_USER")
+    monkeypatch.setenv("LOGNAME", "mallory2")
+    assert code_of(team, "enqueue", "deploy", "service=web") == (2, "author_required")
+    draft = drafted(team)
+    assert code_of(team, "submit", draft) == (2, "author_required")
+    assert "ADE_USER" in team("submit", draft).err
+    assert status(team, draft) == "draft"
+    assert team("enqueue", "pack", "item=lamp").code == 0  # this needs no approval
+
+
+def test_everything_that_is_signed_is_shown(team: Call) -> None:
+    task_id = asked(team, "--resource", "db:main", "--description", "the new page")
+    shown = team("approvals", "show", task_id)
+    [gate] = team("approvals", "show", task_id, "--json").json["review"]["gates"]
+    assert {"args", "queue", "timeout_ms", "max_attempts", "locks", "policy", "start"} <= gate["signed"].keys()
+    for name in gate["signed"]:
+        assert f"\n{name} " in shown.out
+    assert "db:main" in shown.out
+    listed = team("approvals", "list", "--all").out
+    assert all(part in listed for part in ("ARGUMENTS", '{"service":"web"}', "AUTHOR", "ada", "AGE"))
+
+    digest = digest_of(team, task_id)
+    assert team("approvals", "amend", task_id, "version=3", "--digest", digest, "--as", "rita").code == 0
+    work()
+    changed = team("approvals", "show", task_id).out.partition("CHANGED SINCE THE LAST APPROVAL")[2]
+    assert "args.version" in changed.partition("\n\n")[0]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec import Raw, Struct, structs
 
 from ade.accounts.model import SYSTEM, Directory
-from ade.approvals.digest import digest_at, digest_for, read_preview
+from ade.approvals.digest import digest_at, digest_for, read_preview, remembered
 from ade.approvals.errors import ApprovalNotGood, GateClosed, InvalidSubject, NoGate
 from ade.approvals.gates import still_stands
 from ade.approvals.model import (
@@ -30,6 +30,7 @@ from ade.approvals.review_requests import (
     open_gate,
     reconsidered,
     requested,
+    requested_by,
     review_of,
 )
 from ade.approvals.risk import ASSESSED_BY
@@ -50,6 +51,7 @@ NO_ANSWER, GREW_OLD, TOO_LATE = "no one answered in time", "the approval was not
 
 def submit(task: Task, *, has_preview: bool, preview_id: str | None, now: int, actor: str | None = None) -> Change:
     """Freeze a draft. Earlier votes on it no longer count."""
+    task_as_read, task = task, requested_by(structs.replace(task, review=remembered(task)), actor)
     gate = review_of(task).gate
     # A gate where changes were requested stays open, because the edit is compared with it.
     stays_open = gate is not None and gate.state is GateState.CHANGES_REQUESTED
@@ -59,7 +61,7 @@ def submit(task: Task, *, has_preview: bool, preview_id: str | None, now: int, a
         preview_id=preview_id,
         errors=(),
     )
-    return change(task, Verb.SUBMIT, now=now, actor=actor, review=review, preview=None, submitted_at=now)
+    return change(task_as_read, Verb.SUBMIT, now=now, actor=actor, review=review, preview=None, submitted_at=now)
 
 
 def send_back(task: Task, errors: tuple[str, ...], *, now: int) -> Change:
@@ -84,7 +86,7 @@ def assess(
         return send_back(task, (f"{who} asked for changes, and nothing relevant has changed; edit it first",), now=now)
     gate, events = open_gate(previewed, demand, people, now=now)
     before = closed_review(review_of(task), GateState.SUPERSEDED, now)
-    review = structs.replace(before.with_gate(gate), editors=(), errors=())
+    review = structs.replace(before.with_gate(gate), editors=(), errors=(), signed=None)
     fields: dict[str, object] = {
         "review": review,
         "digest": gate.digest,
@@ -116,7 +118,7 @@ def born_held(task: Task, demand: ApprovalRequirement, people: ReviewerDirectory
     """Return a new task with its gate, so that no worker can claim it before it is approved."""
     gate, _ = open_gate(task, demand, people, now=now)
     status = Status.PENDING if gate.is_automatic else Status.REVIEWING
-    review = review_of(task).with_gate(gate, editors=())
+    review = review_of(task).with_gate(gate, editors=(), signed=None)
     risk = assessment_record(demand, now)
     name = task.author_name or people.name_of(task.author_id or "") or None
     return structs.replace(task, status=status, review=review, digest=gate.digest, risk=risk, author_name=name)
@@ -438,6 +440,7 @@ def reassessed(task: Task, reason: str, *, now: int, preview_id: str | None = No
 
     Earlier approvals no longer count. It can pass automatically, which is recorded, unless it was tampered with.
     """
+    task = structs.replace(task, review=remembered(task))
     review, events = _without_approval(task, whole_gate(task), reason, now=now)
     if reason == ANOTHER:
         review = closed_review(review_of(task), GateState.REVOKED, now)
@@ -457,6 +460,7 @@ def _without_approval(task: Task, gate: Gate | None, reason: str, *, now: int) -
 
 def requested_again(task: Task, demand: ApprovalRequirement, people: ReviewerDirectory, *, now: int) -> Withheld:
     """Request approval before the task runs, or continues."""
+    task = structs.replace(task, review=remembered(task))
     before = step_gate(task, demand.step, demand.about) if demand.step else whole_gate(task)
     stale, earlier = task, tuple[Event, ...]()
     if not demand.step or (before is not None and code_change(before.code, demand.code)):
@@ -464,7 +468,7 @@ def requested_again(task: Task, demand: ApprovalRequirement, people: ReviewerDir
         stale = structs.replace(task, review=review)
     counted = structs.replace(stale, attempt=task.attempt - 1)  # the run that reaches the gate does not count
     gate, events = open_gate(counted, demand, people, now=now)
-    fields: dict[str, object] = {"review": review_of(stale).with_gate(gate, editors=())}
+    fields: dict[str, object] = {"review": review_of(stale).with_gate(gate, editors=(), signed=None)}
     if not demand.step:
         fields |= {"digest": gate.digest, "risk": assessment_record(demand, now)}
     reason = demand.reason or "approval is demanded"

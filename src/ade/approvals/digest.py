@@ -2,19 +2,20 @@
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from itertools import islice
 from json.encoder import encode_basestring
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from ade.approvals.errors import InvalidSubject
-from ade.approvals.model import Gate, Policy, Review, Subject
+from ade.approvals.model import FieldChange, Gate, Policy, Review, Subject
 from ade.approvals.risk import RiskLevel
 from ade.locks.model import LockSpec
-from ade.tasks.model import Task
+from ade.tasks.model import AfterFailure, Task
 
 MOST_EXACT = 2**53 - 1  # beyond it, different integers are the same float and would have the same text
 _LEAST_PLAIN, _MOST_PLAIN = -7, 21  # exponents between which a number is written without an exponent
@@ -139,7 +140,18 @@ def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: o
     """Return the digest of the task as it would run under this policy, with this version of its code; for a gate within
     a run, also of that step.
 
-    The gate number is part of the digest, so that a vote at one gate can never count at another. Raises InvalidSubject.
+    Raises InvalidSubject.
+    """
+    return digest_of(signed_fields(task, policy, number, step, about, code=code))
+
+
+def signed_fields(
+    task: Task, policy: Policy, number: int, step: str = "", about: object = None, *, code: str = ""
+) -> dict[str, object]:
+    """Return every field that the digest covers: what reviewers are shown, and what they sign.
+
+    The gate number is one of them, so that a vote at one gate can never count at another. Fields that were added later
+    are left out at their defaults, so that earlier digests stay valid. Raises InvalidSubject.
     """
     review = task.review or Review()
     written: dict[str, object] = {
@@ -159,18 +171,74 @@ def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: o
         "preview": None if task.preview is None else _plain(task.preview),
         "policy": {"id": policy.id, "version": policy.version},
     }
-    if task.needs:  # left out if empty: digests from before `needs` existed stay valid
+    if task.needs:
         written["needs"] = list(task.needs)
-    if code:  # the same
+    if code:
         written["code"] = code
+    if task.depends_on:
+        written["depends_on"] = sorted(task.depends_on)
+    if task.after_failure is not AfterFailure.CANCEL:
+        written["after_failure"] = str(task.after_failure)
+    if task.concurrency_key is not None:
+        written["concurrency_key"] = task.concurrency_key
     if step:
         written["step"], written["about"] = step, about
-    return digest_of(written)
+    return written
 
 
 def digest_at(task: Task, gate: Gate) -> str:
     """Return the current digest of the task at a gate that was opened earlier."""
     return digest_for(task, gate.policy, gate.number, gate.step, gate.about, code=gate.code)
+
+
+def signed_at(task: Task, gate: Gate) -> dict[str, object] | None:
+    """Return what the digest of a gate covers; None if the task is no longer as it was then."""
+    try:
+        fields = signed_fields(task, gate.policy, gate.number, gate.step, gate.about, code=gate.code)
+        return fields if digest_of(fields) == gate.digest else None
+    except InvalidSubject:
+        return None
+
+
+def remembered(task: Task) -> Review | None:
+    """Return the review with what was signed last, before the task changes: its next gate lists the differences."""
+    gates = [gate for gate in task.review.gates if not gate.step] if task.review is not None else []
+    if task.review is None or not gates or task.review.signed is not None:
+        return task.review
+    return structs.replace(task.review, signed=signed_at(task, gates[-1]))
+
+
+_MOST_CHANGES, _LONGEST_VALUE = 100, 1_000
+
+
+def differences(before: object, after: object, path: str = "") -> Iterator[FieldChange]:
+    """Yield what differs between two JSON values, with the path of each difference. Long values are shortened."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for name in dict.fromkeys((*before, *after)):
+            here = f"{path}.{name}" if path else str(name)
+            if name not in before or name not in after:
+                kind: Literal["added", "removed"] = "added" if name in after else "removed"
+                yield FieldChange(path=here, kind=kind, before=_brief(before.get(name)), after=_brief(after.get(name)))
+            else:
+                yield from differences(before[name], after[name], here)
+    elif isinstance(before, list | tuple) and isinstance(after, list | tuple) and len(before) == len(after):
+        for place, (one, other) in enumerate(zip(before, after, strict=True)):
+            yield from differences(one, other, f"{path}[{place}]")
+    elif canonical(before) != canonical(after):
+        yield FieldChange(path=path, kind="changed", before=_brief(before), after=_brief(after))
+
+
+def changes_since(signed: Mapping[str, object] | None, fields: Mapping[str, object]) -> tuple[FieldChange, ...]:
+    """Return how the fields of a new gate differ from those that were signed before; the gate number always does."""
+    if signed is None:
+        return ()
+    old, new = ({name: each for name, each in some.items() if name != "gate"} for some in (signed, fields))
+    return tuple(islice(differences(old, new), _MOST_CHANGES))
+
+
+def _brief(value: object) -> object:
+    text = canonical(value).decode()
+    return value if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}… ({len(text):,} characters)"
 
 
 def _plain(raw: Raw) -> object:

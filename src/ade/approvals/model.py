@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum, auto
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Raw, Struct, structs
 
@@ -280,6 +280,7 @@ class GateState(StrEnum):
     REVOKED = auto()
 
 
+NO_AUTHOR = "(no author)"  # not a possible name of an account
 AFTER_THE_FACT = "after the fact"  # the step of a gate that was opened because another one was bypassed
 UNDECIDED = frozenset({GateState.OPEN, GateState.BLOCKED, GateState.CHANGES_REQUESTED})
 _IN_EFFECT = frozenset({GateState.APPROVED, GateState.RESPONDED})  # decided, and asked for by a restarted run
@@ -322,6 +323,16 @@ class Vote(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.decision is Decision.RESPOND or (self.decision is Decision.REJECT and self.go_on)
 
 
+class FieldChange(Struct, frozen=True, kw_only=True):
+    """How one field, such as `args.amount`, differs from what was signed at the gate before. Long values are
+    shortened."""
+
+    path: str
+    kind: Literal["added", "removed", "changed"]
+    before: Any = None
+    after: Any = None
+
+
 class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A request to approve one digest under one policy, with its votes."""
 
@@ -334,12 +345,14 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     required: tuple[str, ...] = ()  # those of them that the rules require, whatever the author asked for
     code: str = ""  # the version of the task's code, as the newest registration reported it; empty if none did
     conflicts: frozenset[str]  # accounts: author, editors since the last digest, owners of the agent or token
+    unverified: tuple[str, ...] = ()  # writers that were not accounts: blocked until they are; NO_AUTHOR without any
     opened_at: int
     state: GateState = GateState.OPEN
     decided_at: int | None = None
     votes: tuple[Vote, ...] = ()
     step: str = ""  # of a run that waits; empty for the task as a whole
     about: Any = None  # the subject of the step, as given by the run
+    changes: tuple[FieldChange, ...] = ()  # since the gate before; only of the newest
     reason: str = ""  # why approval is demanded
     generation: int = 1  # of the task: a replay needs a new approval
     after_attempt: int = 0  # attempts of the task before this gate was opened
@@ -437,6 +450,7 @@ class Review(Struct, frozen=True, kw_only=True, omit_defaults=True):
     bypass: Bypass | None = None
     reason: str = ""  # why approval is demanded
     ran: PastRun | None = None  # the last run that began, if the arguments were edited since
+    signed: dict[str, Any] | None = None  # what the last gate covered, until the next one lists the differences
 
     @property
     def is_governed(self) -> bool:
@@ -452,7 +466,7 @@ class Review(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return a copy in which this gate replaces the one with the same ID, or is added as the newest."""
         known = [gate if each.id == gate.id else each for each in self.gates]
         if all(each.id != gate.id for each in self.gates):
-            known.append(gate)
+            known = [*(structs.replace(each, changes=()) for each in known), gate]
         over = [each.id for each in known[:-1] if each.is_over]
         dropped = {*over[: max(0, len(known) - MOST_GATES)]}  # a restarted run needs those still in effect
         return structs.replace(self, gates=tuple(each for each in known if each.id not in dropped), **fields)
@@ -470,10 +484,16 @@ def closed_review(review: Review, state: GateState, now: int, reason: str = "") 
     return review.with_gate(structs.replace(gate, state=state, decided_at=gate.decided_at or now, end_reason=reason))
 
 
+def with_editor(review: Review, actor: str | None) -> Review:
+    """Return the review with one more account that cannot approve the task."""
+    if actor is None or actor in review.editors:
+        return review
+    return structs.replace(review, editors=(*review.editors, actor))
+
+
 def edited(review: Review | None, actor: str | None, now: int, ran: PastRun | None = None) -> Review | None:
     """Return the review after an edit: the gate is superseded, and the editor has an author conflict."""
     if review is None and actor is None and ran is None:
         return None
     before = closed_review(review or Review(), GateState.SUPERSEDED, now)
-    editors = before.editors if actor is None or actor in before.editors else (*before.editors, actor)
-    return structs.replace(before, editors=editors, errors=(), ran=ran)
+    return structs.replace(with_editor(before, actor), errors=(), ran=ran)

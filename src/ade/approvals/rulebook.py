@@ -1,6 +1,7 @@
 """The rulebook, and the policy it selects for a task: all matching entries, combined at their strictest."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum, auto
 
 from msgspec import Struct, structs
 
@@ -31,6 +32,13 @@ class PolicyEntry(Struct, frozen=True, kw_only=True):
     said: frozenset[str] = frozenset()  # which of recheck, valid_for, and expires_after are set explicitly
 
 
+class MissingAuthor(StrEnum):
+    """What becomes of a new task that needs approval and names no author with an account."""
+
+    REJECT = auto()
+    BLOCK = auto()  # it is stored, and its gate is blocked
+
+
 class Rulebook(Struct, frozen=True, kw_only=True):
     """One version of the guard rules, policies, and criticalities."""
 
@@ -39,6 +47,7 @@ class Rulebook(Struct, frozen=True, kw_only=True):
     policies: tuple[PolicyEntry, ...] = ()
     criticality: dict[str, int] = {}
     locks: tuple[LockRule, ...] = ()  # who may lock what
+    missing_author: MissingAuthor = MissingAuthor.REJECT
 
     def guards(self, occasion: GuardOccasion) -> bool:
         """Whether any rule is for this occasion; if not, no case needs to be built."""

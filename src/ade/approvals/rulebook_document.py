@@ -11,7 +11,7 @@ from ade.approvals.errors import InvalidPolicy, InvalidRulebook
 from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict, Scalar
 from ade.approvals.model import MAX_POLICY_MS, Policy, PolicyRule, PolicyStep, Recheck, check_policy
 from ade.approvals.risk import RiskLevel
-from ade.approvals.rulebook import PolicyEntry, Rulebook
+from ade.approvals.rulebook import MissingAuthor, PolicyEntry, Rulebook
 from ade.common.text import read_duration, written_duration
 from ade.errors import close_names
 from ade.locks.model import LockRule
@@ -186,9 +186,19 @@ def read_rulebook(data: object, *, version: int = 0) -> Rulebook:
     guard = tuple(_guard_rule(table) for table in top.tables("guard"))
     policies = tuple(_entry(table) for table in top.tables("policy"))
     locks = tuple(_lock_rule(table) for table in top.tables("locks"))
+    authors = top.table("authors")
+    missing = authors.word("missing", MissingAuthor) or MissingAuthor.REJECT
+    authors.read_up()
     top.read_up()
     _check_names(top, guard, policies)
-    return Rulebook(version=version, guard=guard, policies=policies, criticality=criticality, locks=locks)
+    return Rulebook(
+        version=version,
+        guard=guard,
+        policies=policies,
+        criticality=criticality,
+        locks=locks,
+        missing_author=missing,
+    )
 
 
 def _lock_rule(table: TableReader) -> LockRule:
@@ -350,10 +360,12 @@ def _step(table: TableReader) -> PolicyStep:
 
 def as_document(rulebook: Rulebook) -> dict[str, Any]:
     """Return the rulebook without its version. `read_rulebook` makes an equal rulebook from it."""
+    missing = rulebook.missing_author
     document: dict[str, Any] = {
         "criticality": dict(sorted(rulebook.criticality.items())),
         "guard": [_guard_rule_document(rule) for rule in rulebook.guard],
         "policy": [_entry_document(entry) for entry in rulebook.policies],
+        **({} if missing is MissingAuthor.REJECT else {"authors": {"missing": missing.value}}),
     }
     if rulebook.locks:  # an older rulebook keeps its digest
         document["locks"] = [_lock_rule_document(rule) for rule in rulebook.locks]

@@ -30,10 +30,10 @@ from ade.tasks.service import Check, any_version, decide, edit, get, notify_for,
 _TRIES = 200  # every lost race means that another vote was written
 
 
-async def vote(stores: Stores, task_id: str, ballot: VoteRequest, *, gate_id: str | None = None) -> Task:
-    """Vote at the newest gate of a task, or at a given one. Repeating the same vote has no effect.
+async def vote(stores: Stores, task_id: str, ballot: VoteRequest) -> Task:
+    """Vote at the gate that the ballot names. Repeating the same vote has no effect.
 
-    Raises NoGate, GateClosed, TaskCannotRun, DigestMismatch, NotEligible, and its subclasses.
+    Raises UnknownApproval, GateClosed, TaskCannotRun, DigestMismatch, NotEligible, and its subclasses.
     """
     await _check_can_run(stores, await get(stores, task_id))
     people = await load_people(stores)
@@ -45,7 +45,7 @@ async def vote(stores: Stores, task_id: str, ballot: VoteRequest, *, gate_id: st
     voted = await decide(
         stores,
         task_id,
-        lambda task, now: cast(task, ballot, people, now=now, gate_id=gate_id),
+        lambda task, now: cast(task, ballot, people, now=now),
         tries=_TRIES,
         before=prepare,
     )
@@ -92,8 +92,8 @@ async def vote_in_batch(stores: Stores, gate: Gate, digest: str, ballot: VoteReq
     many of those together."""
     if ballot.decision is Decision.APPROVE and not gate.in_batch:
         raise NotPermitted("its risk is too high for a batch; answer it separately")
-    own = structs.replace(ballot, digest=digest, via="batch")
-    return await vote(stores, gate.task_id, own, gate_id=gate.id)
+    own = structs.replace(ballot, approval=gate.id, digest=digest, via="batch")
+    return await vote(stores, gate.task_id, own)
 
 
 async def comment(stores: Stores, task_id: str, text: str, *, actor: str) -> Task:
@@ -224,7 +224,7 @@ async def amend(stores: Stores, payloads: Payloads, task_id: str, ballot: VoteRe
     if not fields:
         raise InvalidTask("name what to change, or approve it as it is", advice="`ade approvals approve` approves it")
     task = await get(stores, task_id)
-    gate = gate_for(task)
+    gate = gate_for(task, ballot.approval)
     if digest_at(structs.replace(task, **fields), gate) == digest_at(task, gate):
         raise InvalidTask("nothing that needs approval would change; name what to change")
     request = structs.replace(ballot, decision=Decision.REQUEST_CHANGES, reason=ballot.reason or "amended")

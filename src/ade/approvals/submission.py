@@ -12,10 +12,10 @@ from ade.accounts.users import load_directory
 from ade.approvals import decisions
 from ade.approvals.decisions import born_held
 from ade.approvals.digest import read_preview, resources_of
-from ade.approvals.errors import Denied, InvalidPolicy, InvalidSubject
+from ade.approvals.errors import AuthorRequired, Denied, InvalidPolicy, InvalidSubject
 from ade.approvals.gates import Candidates, candidates
 from ade.approvals.guard import GuardCase, GuardOccasion, GuardRuleSource, GuardRulesVerdict, GuardRuling, rule_on
-from ade.approvals.model import PastRun, Review, StartMode, Subject
+from ade.approvals.model import NO_AUTHOR, PastRun, Review, StartMode, Subject, with_editor
 from ade.approvals.repository import (
     ApprovalInputs,
     assessed,
@@ -25,9 +25,9 @@ from ade.approvals.repository import (
     load_situation,
     risk_of,
 )
-from ade.approvals.review_requests import ReviewerDirectory, review_of
+from ade.approvals.review_requests import ReviewerDirectory, requested_by, review_of, unverified_writers
 from ade.approvals.risk import Risk, level_of
-from ade.approvals.rulebook import USUAL, Rulebook, SelectedPolicy, passes, policy_for
+from ade.approvals.rulebook import USUAL, MissingAuthor, Rulebook, SelectedPolicy, passes, policy_for
 from ade.errors import AdeError, StoreError
 from ade.events.model import Event
 from ade.settings import runtime
@@ -144,15 +144,35 @@ async def _admitted(stores: Stores, payloads: Payloads, task: Task, situation: A
     later = await ruled(stores, payloads, task, situation, GuardOccasion.RUN)
     review = demanding(task, (ruling, later))
     now = task.created_at or stores.clock.now()
+    if review.is_governed:
+        check_author(task, situation)
     if review.has_preview:
         return _to_be_assessed(task, structs.replace(review, preview_id=fresh_id(now)))
-    if GuardRulesVerdict.DEMAND not in (ruling.verdict, later.verdict) and not (review.policies or review.required):
+    if not review.is_governed:
         return task
     held = structs.replace(task, review=review)
     demand = await demanded(stores, held, situation, reason=review.reason)
     if demand.is_automatic and (review.start is StartMode.BY_HAND or review.not_before is not None):
         return _to_be_assessed(task, review)  # not queued yet, although no reviewer is asked
     return born_held(held, demand, situation.people, now=now)
+
+
+def check_author(task: Task, situation: ApprovalInputs) -> None:
+    """Raise AuthorRequired unless everyone who wrote a governed task has an account, or the rulebook blocks such tasks
+    instead. Conflicts of interest are about accounts, so an unknown author could approve the task under another name.
+
+    Before the first account exists, a name cannot be checked. A rollback is stored in any case, and blocked.
+    """
+    directory = situation.people.directory
+    unknown = unverified_writers(task, directory)
+    if NO_AUTHOR not in unknown and not any(True for _ in directory.everybody()):
+        return
+    if not unknown or situation.rulebook.missing_author is MissingAuthor.BLOCK or is_rollback(task):
+        return
+    why = "it names no author" if NO_AUTHOR in unknown else f"{unknown[0][:100]!r}, who wrote it, is not an account"
+    raise AuthorRequired(
+        f"{task.name} needs approval, but {why}; name the account of its author", advice=AuthorRequired.usual_advice
+    )
 
 
 def _to_be_assessed(task: Task, review: Review) -> Task:
@@ -171,8 +191,10 @@ async def follow_up(stores: Stores, payloads: Payloads, stored: Sequence[Task]) 
 
 
 async def submit(stores: Stores, payloads: Payloads, task_id: str, *, actor: str | None = None) -> Task:
-    """Freeze a draft and assess it; if its handler has a preview, once a worker has run that."""
+    """Freeze a draft and assess it; if its handler has a preview, once a worker has run that. Raises AuthorRequired;
+    the account that submits a draft without an author counts as its author."""
     task = await get(stores, task_id)
+    check_author(requested_by(task, actor), await load_situation(stores))
     has_preview = review_of(task).has_preview or await previews(stores, task.name)
     submitted = await decide(
         stores,
@@ -194,11 +216,16 @@ async def replay(
     check: Check = any_version,
 ) -> Task:
     """Run a failed task again with fresh attempts, optionally with corrected arguments. A governed task must be
-    approved again first. Raises Denied if the guard forbids the corrected arguments."""
+    approved again first, and not by the account that asks for the replay. Raises Denied if the guard forbids the
+    corrected arguments, and AuthorRequired."""
     required: tuple[str, ...] = ()
+    task = await get(stores, task_id)
     if args is not None:
-        task = await get(stores, task_id)
         required = await _required_for(stores, payloads, structs.replace(task, args=args))
+    if required or review_of(task).is_governed:
+        written = structs.replace(task, review=with_editor(review_of(task), actor))
+        check_author(written, await load_situation(stores))
+    if args is not None:
         args = await payloads.spill(task_id, fresh_kind(), args)
 
     def decision(task: Task, now: int, ran: PastRun | None = None) -> Change:

@@ -11,17 +11,31 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ade.approvals.decisions import has_waited
+from ade.approvals.digest import resources_of, signed_at
 from ade.approvals.gates import admitting_chain, seats, uncounted
-from ade.approvals.model import AFTER_THE_FACT, UNDECIDED, Bypass, Comment, Decision, Gate, GateState, StartMode
+from ade.approvals.model import (
+    AFTER_THE_FACT,
+    UNDECIDED,
+    Bypass,
+    Comment,
+    Decision,
+    FieldChange,
+    Gate,
+    GateState,
+    StartMode,
+)
 from ade.approvals.repository import load_people
 from ade.approvals.review_requests import ReviewerDirectory, review_of
 from ade.approvals.risk import RiskLevel
+from ade.approvals.rulebook import Rulebook, criticalities_of
 from ade.approvals.service import snoozed
 from ade.events.model import APPROVAL_APPROVED, APPROVAL_REJECTED, APPROVAL_RESPONDED, Event
 from ade.stores.ports import Stores, TaskQuery
+from ade.tasks.attempts import AttemptSummary
 from ade.tasks.changes import BYPASSED, CHANGES_REQUESTED
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
+from ade.tasks.payloads import beginning_of
 
 _PAGE = 200
 _SAMPLE = 10_000  # events read at most, the newest
@@ -41,6 +55,7 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
     description: str | None = None
     author: str | None = None
     author_name: str = ""  # the display name, if there is one
+    arguments: str  # on one line, shortened
     priority: int
     approval: str  # the id of the gate
     state: GateState
@@ -143,6 +158,7 @@ def _item(
         description=task.description,
         author=task.author_id,
         author_name=author_name(task, people),
+        arguments=beginning_of(task.args),
         priority=task.priority,
         approval=gate.id,
         state=standing.state,
@@ -279,6 +295,8 @@ class GateView(Struct, frozen=True, kw_only=True):
     conflicts: list[str]  # accounts with an author conflict, which cannot vote
     end_reason: str = ""  # why it was cancelled
     names: dict[str, str] = {}  # display names of the accounts above, by their IDs
+    signed: dict[str, Any] | None = None  # every field that the digest covers; None if the task has changed since
+    changes: list[FieldChange]  # of these fields, since the gate before
 
 
 class ReviewView(Struct, frozen=True, kw_only=True):
@@ -348,6 +366,8 @@ def view_gate(task: Task, gate: Gate, people: ReviewerDirectory, *, now: int) ->
         conflicts=sorted(gate.conflicts),
         end_reason=gate.end_reason,
         names=_names(gate, standing.may_vote, people),
+        signed=signed_at(task, gate),
+        changes=list(gate.changes),
     )
 
 
@@ -418,6 +438,13 @@ def _escalations(gate: Gate) -> list[StepView]:
 # What a reviewer needs before voting, and the responses to votes.
 
 
+class ResourceView(Struct, frozen=True, kw_only=True):
+    """A resource behind the risk of a task, and how critical the rulebook says it is."""
+
+    name: str
+    criticality: int
+
+
 class ApprovalView(Struct, frozen=True, kw_only=True):
     """A task and its review, as a reviewer needs them."""
 
@@ -431,6 +458,8 @@ class ApprovalView(Struct, frozen=True, kw_only=True):
     author_name: str = ""  # the display name, if there is one
     description: str | None = None
     stats: TaskStats | None = None
+    resources: list[ResourceView]
+    runs: list[AttemptSummary]  # earlier ones, the oldest first
 
 
 class Voted(Struct, frozen=True, kw_only=True):
@@ -450,9 +479,17 @@ class Snoozed(Struct, frozen=True, kw_only=True):
     until: int
 
 
-def view_approval(task: Task, args: Raw, people: ReviewerDirectory, *, now: int) -> ApprovalView | None:
+def view_approval(
+    task: Task,
+    args: Raw,
+    people: ReviewerDirectory,
+    rulebook: Rulebook,
+    runs: list[AttemptSummary],
+    *,
+    now: int,
+) -> ApprovalView | None:
     """Return a task with its review; None if it needs no approval, as far as is known."""
-    review = view_review(task, people, now=now)
+    review, names = view_review(task, people, now=now), resources_of(task)
     if review is None:
         return None
     return ApprovalView(
@@ -466,6 +503,11 @@ def view_approval(task: Task, args: Raw, people: ReviewerDirectory, *, now: int)
         author_name=author_name(task, people),
         description=task.description,
         stats=task_stats(task, people, now=now),
+        resources=[
+            ResourceView(name=name, criticality=criticality)
+            for name, criticality in zip(names, criticalities_of(rulebook, names), strict=True)
+        ],
+        runs=runs,
     )
 
 

@@ -68,6 +68,7 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     ade_errors.ProgramNotStarted: ExitCode.USAGE,
     ade_errors.InvalidWebhook: ExitCode.USAGE,
     ade_errors.InvalidNotification: ExitCode.USAGE,
+    approvals_errors.AuthorRequired: ExitCode.USAGE,
     approvals_errors.InvalidPolicy: ExitCode.USAGE,
     approvals_errors.InvalidRulebook: ExitCode.USAGE,
     approvals_errors.InvalidSetting: ExitCode.USAGE,

@@ -174,6 +174,11 @@ def acting(request: RequestContext) -> str:
     return normal_id(request.author or request.actor) if request.caller is None else request.caller.user.id
 
 
+def writer(request: RequestContext) -> str:
+    """Return the account that counts as an author of what the request writes, and so cannot approve it."""
+    return request.author or request.actor
+
+
 def voter(request: RequestContext) -> str:
     """Return the account that votes. Raises NotPermitted.
 

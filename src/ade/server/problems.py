@@ -80,6 +80,7 @@ STATUS_OF: Mapping[str, int] = {
     # invalid input
     "invalid_filter": _BAD,
     "payload_too_large": 413,
+    "author_required": _INVALID,
     "dependency_cycle": _INVALID,
     "idempotency_conflict": _INVALID,
     "invalid_account": _INVALID,

@@ -4,7 +4,7 @@ The patterns only describe the fields in the OpenAPI document. The code that use
 error message is the same over HTTP, on the command line, and in Python. A test compares the two.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
@@ -57,6 +57,8 @@ Line = Annotated[str, Meta(max_length=2_000)]
 
 class Form(Struct, kw_only=True, forbid_unknown_fields=True):
     """A query or body that rejects unknown fields."""
+
+    advice_if_invalid: ClassVar[str] = ""  # added to the message about a missing or invalid field
 
 
 class Nothing(Form):

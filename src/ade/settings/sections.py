@@ -112,6 +112,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
         _about("delays after each failed attempt, such as [60, 300, 900]; empty: computed from the base"),
     ] = ()
     result_ttl_s: Annotated[_Seconds, _about("how long results are kept")] = 604_800.0
+    author: Annotated[str, _about("account that writes tasks which name no author; ADE_USER goes before it")] = ""
 
     @property
     def timeout_ms(self) -> int | None:
