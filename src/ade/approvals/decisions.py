@@ -5,6 +5,7 @@ Pure functions: they take loaded records and return the Change to write.
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Raw, Struct, structs
 
 from ade.accounts.model import SYSTEM, Directory
@@ -122,7 +123,7 @@ def born_held(task: Task, demand: ApprovalRequirement, people: ReviewerDirectory
 
 def risk_record(risk: Risk, now: int) -> dict[str, object]:
     """Return the fields of an assessment that are stored in the task."""
-    return {**structs.asdict(risk), "assessed_at": now}
+    return {**msgspec.to_builtins(risk), "assessed_at": now}
 
 
 def advance_review(task: Task, people: ReviewerDirectory, *, now: int) -> Change | None:

@@ -11,8 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ade.approvals.errors import InvalidSubject
-from ade.approvals.model import Gate, Policy, Review, Subject
-from ade.approvals.risk import RiskLevel
+from ade.approvals.model import Gate, Policy, Review
 from ade.locks.model import LockSpec
 from ade.tasks.model import Task
 
@@ -103,7 +102,10 @@ def _placed(digits: str, point: int) -> str:
 
 
 class Preview(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a task would do, found out without doing it. `versions` tells in which state each resource was seen."""
+    """What a task would do, found out without doing it. `versions` tells in which state each resource was seen.
+
+    The resources that it names count for the risk: those in `versions`, and the `resource` of each change that has one.
+    """
 
     changes: list[Any] = []
     warnings: list[str] = []
@@ -125,14 +127,8 @@ def read_preview(raw: Raw) -> Preview:
 
 
 def resources_of(task: Task) -> tuple[str, ...]:
-    """Return all resources that the task names: those it changes, and those it locks."""
+    """Return the resources that the author of a task declares: those it changes, and those it locks."""
     return tuple(dict.fromkeys((*task.resources, *(spec.resource for spec in task.locks))))
-
-
-def subject_of(task: Task, level: RiskLevel) -> Subject:
-    """Return the part of a task that the conditions of policies and delegations look at."""
-    kinds = frozenset(resource.partition(":")[0] for resource in resources_of(task))
-    return Subject(name=task.name, tags=frozenset(task.tags), resource_types=kinds, level=level, task_id=task.id)
 
 
 def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: object = None, *, code: str = "") -> str:
@@ -145,7 +141,7 @@ def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: o
     written: dict[str, object] = {
         "gate": number,
         "name": task.name,
-        "args": _plain(task.args),
+        "args": plain_json(task.args),
         "description": task.description,
         "tags": sorted(task.tags),
         "queue": task.queue,
@@ -156,7 +152,7 @@ def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: o
         "max_attempts": task.max_attempts,
         "deadline": task.deadline,
         "start": [str(review.start), review.not_before, review.not_after],
-        "preview": None if task.preview is None else _plain(task.preview),
+        "preview": None if task.preview is None else plain_json(task.preview),
         "policy": {"id": policy.id, "version": policy.version},
     }
     if task.needs:  # left out if empty: digests from before `needs` existed stay valid
@@ -173,7 +169,8 @@ def digest_at(task: Task, gate: Gate) -> str:
     return digest_for(task, gate.policy, gate.number, gate.step, gate.about, code=gate.code)
 
 
-def _plain(raw: Raw) -> object:
+def plain_json(raw: Raw) -> object:
+    """Decode JSON. Raises InvalidSubject."""
     try:
         plain: object = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -77,6 +77,13 @@ class TaskCannotRun(GateClosed):
     usual_advice = "`ade show ID` shows what it waits for"
 
 
+class TooManyApprovals(AdeError):
+    """The author of this task has too many approvals open. Nothing was stored; wait until some of them are decided."""
+
+    code = "too_many_approvals"
+    usual_advice = "`ade approvals list` shows them"
+
+
 class ApprovalNotGood(AdeError):
     """The approval is no longer valid, so the task was not started."""
 

@@ -33,6 +33,22 @@ class Subject(Struct, frozen=True, kw_only=True):
     resource_types: frozenset[str] = frozenset()
     level: RiskLevel = RiskLevel.LOW
     task_id: str = ""
+    # Those that the author of the task did not choose. None: not recorded, so that all of them count.
+    trusted_tags: frozenset[str] | None = None
+    trusted_resource_types: frozenset[str] | None = None
+
+    @property
+    def trusted(self) -> "Subject":
+        """The subject without the tags and resource types that its author chose."""
+        return Subject(
+            name=self.name,
+            tags=self.tags if self.trusted_tags is None else self.trusted_tags,
+            resource_types=(
+                self.resource_types if self.trusted_resource_types is None else self.trusted_resource_types
+            ),
+            level=self.level,
+            task_id=self.task_id,
+        )
 
 
 class Delegation(Struct, frozen=True, kw_only=True):
@@ -53,13 +69,16 @@ class Delegation(Struct, frozen=True, kw_only=True):
     task_id: str = ""  # only for this task
 
     def holds(self, subject: Subject, now: int) -> bool:
-        """Whether it applies to this subject now. Evaluated at each vote, with the store's clock."""
+        """Whether it applies to this subject now. Evaluated at each vote, with the store's clock.
+
+        Tags and resource types that the author of the task chose do not count: they would choose who may vote.
+        """
         return (
             not self.is_revoked
             and self.starts_at <= now < self.ends_at
             and (not self.names or any(_fits(subject.name, pattern) for pattern in self.names))
-            and (not self.tags or not self.tags.isdisjoint(subject.tags))
-            and (not self.resource_types or not self.resource_types.isdisjoint(subject.resource_types))
+            and (not self.tags or not self.tags.isdisjoint(subject.trusted.tags))
+            and (not self.resource_types or not self.resource_types.isdisjoint(subject.trusted.resource_types))
             and self.from_level.rank <= subject.level.rank <= self.to_level.rank
             and self.task_id in ("", subject.task_id)
         )
@@ -385,6 +404,13 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
             return None
         return next((vote for vote in reversed(self.votes) if vote.is_response and not vote.is_dismissed), None)
 
+    @property
+    def still_decides(self) -> bool:
+        """Whether it limits later gates: it judges a bypass after the fact, or a reviewer requested changes that the
+        next version must contain. Both take a person, so they stay few."""
+        has_requests = any(vote.decision is Decision.REQUEST_CHANGES and not vote.is_dismissed for vote in self.votes)
+        return self.step == AFTER_THE_FACT or has_requests
+
 
 class Comment(Struct, frozen=True, kw_only=True):
     """A comment on an approval."""
@@ -437,6 +463,13 @@ class Review(Struct, frozen=True, kw_only=True, omit_defaults=True):
     bypass: Bypass | None = None
     reason: str = ""  # why approval is demanded
     ran: PastRun | None = None  # the last run that began, if the arguments were edited since
+    asked_people: bool = False  # for any gate, also one that is no longer in the record
+
+    @property
+    def was_for_people(self) -> bool:
+        """Whether reviewers were asked at any time, or an automatic approval was revoked: it never passes automatically
+        again, whatever the author changes."""
+        return self.asked_people or any(_is_for_people(gate) for gate in self.gates)
 
     @property
     def is_governed(self) -> bool:
@@ -453,9 +486,18 @@ class Review(Struct, frozen=True, kw_only=True, omit_defaults=True):
         known = [gate if each.id == gate.id else each for each in self.gates]
         if all(each.id != gate.id for each in self.gates):
             known.append(gate)
-        over = [each.id for each in known[:-1] if each.is_over]
+        over = [each.id for each in known[:-1] if each.is_over and not each.still_decides]
         dropped = {*over[: max(0, len(known) - MOST_GATES)]}  # a restarted run needs those still in effect
-        return structs.replace(self, gates=tuple(each for each in known if each.id not in dropped), **fields)
+        return structs.replace(
+            self,
+            gates=tuple(each for each in known if each.id not in dropped),
+            asked_people=self.asked_people or any(map(_is_for_people, known)),
+            **fields,
+        )
+
+
+def _is_for_people(gate: Gate) -> bool:
+    return not gate.is_automatic or gate.state is GateState.REVOKED
 
 
 MOST_GATES = 20  # kept in the record, not counting those still in effect; the log has all

@@ -6,9 +6,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from ade.accounts.model import Directory, InvalidAccount, normal_id
-from ade.approvals.digest import digest_for, subject_of
+from ade.approvals.digest import digest_for
 from ade.approvals.gates import GateStanding, evaluate
-from ade.approvals.model import Delegation, Gate, GateState, Policy, Review, Vote
+from ade.approvals.model import Delegation, Gate, GateState, Policy, Review, Subject, Vote
 from ade.approvals.risk import Risk
 from ade.events.model import APPROVAL_BLOCKED, APPROVAL_ESCALATED, APPROVAL_REQUESTED, Event
 from ade.tasks.model import Task
@@ -31,6 +31,7 @@ class ApprovalRequirement(Struct, frozen=True, kw_only=True):
     policy: Policy
     policies: tuple[str, ...] = ()  # the rulebook entries it combines
     required: tuple[str, ...] = ()  # those of them that the author did not choose
+    subject: Subject
     risk: Risk
     is_automatic: bool = False  # the policy approves it automatically
     in_batch: bool = True
@@ -56,11 +57,11 @@ def writers_of(task: Task) -> frozenset[str]:
 def conflicts_of(task: Task, directory: Directory, inherited: frozenset[str] = frozenset()) -> frozenset[str]:
     """Return accounts with an author conflict: those who wrote the task or one that it descends from, and the owners
     of programs among them."""
-    found = _with_owners((_account_of(each) for each in writers_of(task) | inherited), directory)
+    found = _with_owners((account_of(each) for each in writers_of(task) | inherited), directory)
     return frozenset(found | {directory.who(each) for each in found})  # the persons too, for audits of the log alone
 
 
-def _account_of(name: str) -> str:
+def account_of(name: str) -> str:
     """Normalize an author's name, so that another spelling does not evade the conflict check."""
     try:
         return normal_id(name)
@@ -90,7 +91,7 @@ def open_gate(
         id=f"{task.id}.{number}",
         task_id=task.id,
         digest=digest_for(task, demand.policy, number, demand.step, demand.about, code=demand.code),
-        subject=subject_of(task, demand.risk.level),
+        subject=demand.subject,
         policy=demand.policy,
         policies=demand.policies,
         required=demand.required,
