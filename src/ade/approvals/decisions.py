@@ -26,8 +26,10 @@ from ade.approvals.model import (
 from ade.approvals.review_requests import (
     ApprovalRequirement,
     ReviewerDirectory,
+    Standings,
     again,
     gate_event,
+    is_escalating,
     open_gate,
     reconsidered,
     requested,
@@ -126,8 +128,11 @@ def risk_record(risk: Risk, now: int) -> dict[str, object]:
     return {**msgspec.to_builtins(risk), "assessed_at": now}
 
 
-def advance_review(task: Task, people: ReviewerDirectory, *, now: int) -> Change | None:
-    """Return what time, or a change of accounts, does to a task under review; None if nothing."""
+def advance_review(
+    task: Task, people: ReviewerDirectory, *, now: int, standings: Standings | None = None
+) -> Change | None:
+    """Return what time, or a change of accounts, does to a task under review; None if nothing. `standings` speeds up
+    the evaluation of many."""
     gate = review_of(task).gate
     if gate is None or task.status not in (Status.REVIEWING, Status.APPROVED):
         return None
@@ -135,7 +140,9 @@ def advance_review(task: Task, people: ReviewerDirectory, *, now: int) -> Change
         return _too_old(task, gate, now=now)
     if now >= gate.expires_at:
         return _expired(task, gate, NO_ANSWER, now=now)
-    state = people.standing(gate, now).state
+    state = (people.standing(gate, now) if standings is None else standings.of(gate)).state
+    if state is gate.state and not is_escalating(gate, state, now=now):
+        return None
     if state is GateState.APPROVED:  # a recorded vote counts again, or a delegation meets a rule
         closed = structs.replace(gate, state=state, decided_at=now)
         return approved(task, closed, Verb.APPROVE, now=now, actor=SYSTEM)

@@ -229,14 +229,14 @@ async def assessment_of(
     if enters:
         await usage.enter(task, resources, changes)
     history = await _history(stores, task.name)
-    risk = _assessed(situation, facts, history, changes, recent)
-    least = _assessed(situation, facts.without_authors(), history, changes, recent)
+    risk = risk_from(situation, facts, history, changes, recent)
+    least = risk_from(situation, facts.without_authors(), history, changes, recent)
     return Assessment(facts, risk, least)
 
 
 async def assessed(stores: Stores, situation: ApprovalInputs, name: str, facts: TaskFacts) -> Risk:
     """Assess a task that is not stored, and so has neither a preview nor others beside it."""
-    return _assessed(situation, facts, await _history(stores, name))
+    return risk_from(situation, facts, await _history(stores, name))
 
 
 def _by_criticality(situation: ApprovalInputs, facts: TaskFacts) -> list[str]:
@@ -246,13 +246,14 @@ def _by_criticality(situation: ApprovalInputs, facts: TaskFacts) -> list[str]:
     return sorted(names, key=lambda name: -rated[name])
 
 
-def _assessed(
+def risk_from(
     situation: ApprovalInputs,
     facts: TaskFacts,
     history: tuple[int, int],
     changes: int = 0,
     recent: Mapping[str, RecentUse] | None = None,
 ) -> Risk:
+    """Return the risk of these facts. `history` is how many tasks of the name completed and failed."""
     rulebook, uses = situation.rulebook, recent or {}
     names = _by_criticality(situation, facts)
     criticalities = criticalities_of(rulebook, names)

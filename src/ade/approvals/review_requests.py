@@ -25,6 +25,33 @@ class ReviewerDirectory(Struct, frozen=True):
         return evaluate(gate, self.directory, self.delegations, now)
 
 
+class Standings:
+    """Evaluates many gates at one moment. Gates without votes that differ only in their task share one evaluation."""
+
+    def __init__(self, people: ReviewerDirectory, now: int) -> None:
+        self._people = people
+        self._now = now
+        self._alone = frozenset(each.task_id for each in people.delegations if each.task_id)
+        self._known: dict[object, GateStanding] = {}
+        self.evaluations = 0
+
+    def of(self, gate: Gate) -> GateStanding:
+        """Evaluate a gate; the same as ReviewerDirectory.standing."""
+        if gate.votes or not gate.is_undecided or gate.task_id in self._alone:
+            return self._evaluated(gate)
+        due = tuple(self._now >= gate.opened_at + step.after_ms for step in gate.policy.steps)
+        subject = structs.replace(gate.subject, task_id="")
+        key = (gate.policy, gate.conflicts, subject, gate.early, due, self._now >= gate.expires_at)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._evaluated(gate)
+        return found
+
+    def _evaluated(self, gate: Gate) -> GateStanding:
+        self.evaluations += 1
+        return self._people.standing(gate, self._now)
+
+
 class ApprovalRequirement(Struct, frozen=True, kw_only=True):
     """Why and by whom a task must be approved."""
 
@@ -163,6 +190,15 @@ def reconsidered(gate: Gate, people: ReviewerDirectory, *, now: int) -> tuple[Ga
     if state in (GateState.OPEN, GateState.BLOCKED):
         gate = structs.replace(gate, state=state)
     return gate, tuple(events)
+
+
+def is_escalating(gate: Gate, state: GateState, *, now: int) -> bool:
+    """Whether an escalation step of a gate in this state fires now."""
+    is_stuck = state is GateState.BLOCKED
+    return any(
+        number not in gate.fired and (is_stuck or now >= gate.opened_at + step.after_ms)
+        for number, step in enumerate(gate.policy.steps)
+    )
 
 
 def escalated(gate: Gate, number: int, *, now: int) -> Event:

@@ -1,7 +1,7 @@
 """Open approvals and recent tasks of each author, counted in documents that are written before a gate is opened.
 
 A task that waits for approval is entered before it is stored, under the version of the documents that were read, so
-concurrent requests see each other. A task that was entered and then not stored counts for a minute.
+concurrent requests see each other. A task that was entered, and whose gate was then not written, counts for a minute.
 """
 
 import hashlib
@@ -142,7 +142,7 @@ class ApprovalUsage:
         return {
             task_id: at
             for (task_id, at), task in zip(tasks.items(), found, strict=True)
-            if (at > now - _BEING_STORED_MS if task is None else _is_open(task))
+            if _is_open(task) or (at > now - _BEING_STORED_MS and not _was_decided(task, at))
         }
 
     async def _load(
@@ -163,9 +163,17 @@ class ApprovalUsage:
             await self._stores.documents.write(list(self._changed.values()))
 
 
-def _is_open(task: Task) -> bool:
+def _is_open(task: Task | None) -> bool:
+    if task is None:
+        return False
     gate = review_of(task).gate
     return task.status in _WAITING or (not task.is_final and gate is not None and gate.is_undecided)
+
+
+def _was_decided(task: Task | None, since: int) -> bool:
+    """Whether the approval for which a task was entered was decided; otherwise its gate is still being written."""
+    gate = None if task is None else review_of(task).gate
+    return gate is not None and gate.decided_at is not None and gate.decided_at >= since
 
 
 def _person_behind(account: str, directory: Directory) -> str:

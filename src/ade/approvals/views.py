@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ade.approvals.decisions import has_waited
-from ade.approvals.gates import admitting_chain, seats, uncounted
+from ade.approvals.gates import GateStanding, admitting_chain, seats, uncounted
 from ade.approvals.model import AFTER_THE_FACT, UNDECIDED, Bypass, Comment, Decision, Gate, GateState, StartMode
 from ade.approvals.repository import load_people
-from ade.approvals.review_requests import ReviewerDirectory, review_of
+from ade.approvals.review_requests import ReviewerDirectory, Standings, review_of
 from ade.approvals.risk import RiskLevel
 from ade.approvals.service import snoozed
 from ade.events.model import APPROVAL_APPROVED, APPROVAL_REJECTED, APPROVAL_RESPONDED, Event
@@ -23,7 +23,7 @@ from ade.tasks.changes import BYPASSED, CHANGES_REQUESTED
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 
-_PAGE = 200
+_PAGE = 1_000
 _SAMPLE = 10_000  # events read at most, the newest
 _VOTES = {
     APPROVAL_APPROVED: Decision.APPROVE,
@@ -92,10 +92,11 @@ async def waiting(stores: Stores) -> list[PendingApproval]:
 
 async def _pending(stores: Stores, account: str | None) -> list[PendingApproval]:
     people, now = await load_people(stores), stores.clock.now()
+    standings = Standings(people, now)
     items = [
         item
         async for task, gate in _undecided(stores)
-        if (item := _item(task, gate, people, account, now=now)) is not None
+        if (item := _item(task, gate, people, account, standings.of(gate), now=now)) is not None
     ]
     return sorted(items, key=lambda item: (item.priority, item.due_at, -item.level.rank, -(item.score or 0)))
 
@@ -128,9 +129,8 @@ async def _after_the_fact(stores: Stores) -> AsyncIterator[tuple[Task, Gate]]:
 
 
 def _item(
-    task: Task, gate: Gate, people: ReviewerDirectory, account: str | None, *, now: int
+    task: Task, gate: Gate, people: ReviewerDirectory, account: str | None, standing: GateStanding, *, now: int
 ) -> PendingApproval | None:
-    standing = people.standing(gate, now)
     if standing.state not in UNDECIDED or (account is not None and account not in standing.may_vote):
         return None
     chain = None
