@@ -68,7 +68,8 @@ def test_every_resource_says_where_it_was_named() -> None:
         "doc:readme": (AUTHOR,),
     }
     assert set(facts.trusted_resources) == {"db:main", "table:orders", "table:people", "file:1"}
-    assert (facts.tags, facts.trusted_tags) == ({"data", "docs"}, {"data"})
+    assert facts.tags == {"data", "docs"}
+    assert facts.trusted_tags == {"data"}
 
 
 @pytest.mark.parametrize(

@@ -99,20 +99,6 @@ def bank(done: list[dict[str, Any]], settings: Any) -> Ade:
     async def plan(service: str) -> Preview:
         return Preview(changes=[f"{service} is replaced"])
 
-    @app.task(name="wire", resources=["bank:main"], tags=["money"])
-    async def wire(to: str) -> str:
-        done.append({"wire": to})
-        return "wired"
-
-    @app.task(name="migrate")
-    async def migrate(table: str = "people") -> str:
-        done.append({"migrate": table})
-        return "migrated"
-
-    @migrate.preview
-    async def plan_migration(table: str = "people") -> Preview:
-        return Preview(changes=[{"resource": "db:main", "table": table}], versions={"schema:main": "7"})
-
     @app.task(name="parent")
     async def parent(ctx: Context, to: str) -> str:
         return (await ctx.enqueue(pay, to)).id

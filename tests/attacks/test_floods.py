@@ -1,6 +1,7 @@
 """Attack: so many requests for approval that reviewers no longer look, or no longer find the one that matters."""
 
 import asyncio
+from typing import Any
 
 from ade.composition.remote_worker import work_over_http
 from ade.settings import load
@@ -9,7 +10,7 @@ from tests.waiting import eventually
 
 GUARD = {"do": "demand", "name": "pay*", "policy": "one", "reason": "money"}
 POLICY = [{"id": "one", "rules": [{"needed": 1, "roles": ["reviewer"]}]}]
-PAY = {"name": "pay", "args": {"to": "mallory"}}
+PAY: dict[str, Any] = {"name": "pay", "args": {"to": "mallory"}}
 
 
 async def limited(site: Site, *, agent: int = 3, author: int = 5, **rule: object) -> None:

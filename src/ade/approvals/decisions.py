@@ -150,6 +150,10 @@ def advance_review(
         return _turned_down(task, gate, now=now)
     if state is GateState.RESPONDED:
         return responded(task, structs.replace(gate, state=state, decided_at=now), now=now, actor=SYSTEM)
+    return _escalated(task, gate, people, now=now)
+
+
+def _escalated(task: Task, gate: Gate, people: ReviewerDirectory, *, now: int) -> Change | None:
     after, events = reconsidered(gate, people, now=now)
     if after == gate:
         return None
