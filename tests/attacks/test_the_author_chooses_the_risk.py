@@ -89,6 +89,7 @@ async def test_what_the_definition_declares_does_let_a_rule_allow_it(site: Site)
     await site.rules(guard=[{"do": "allow", "tags": ["money"]}, {"do": "deny", "reason": "nothing else"}])
     task = await site.enqueue("wire", args={"to": "landlord"})
     await site.until(task["id"], "completed")
+    assert site.done == [{"wire": "landlord"}]
 
 
 @pytest.mark.parametrize(

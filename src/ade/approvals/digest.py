@@ -113,6 +113,7 @@ class Preview(Struct, frozen=True, kw_only=True, omit_defaults=True):
     versions: dict[str, str] = {}
 
 
+LARGEST_PREVIEW = 256 * 1024  # bytes
 _preview = msgspec.json.Decoder(Preview).decode
 
 
@@ -124,6 +125,15 @@ def read_preview(raw: Raw) -> Preview:
         raise InvalidSubject(
             f"a preview must return ade.Preview(changes=[...], warnings=[...], errors=[...], versions={{...}}): {error}"
         ) from None
+
+
+def check_size(preview: Raw) -> None:
+    """Raise InvalidSubject if a preview is too large."""
+    if len(preview) > LARGEST_PREVIEW:
+        raise InvalidSubject(
+            f"the preview has {len(preview):,} bytes, more than the {LARGEST_PREVIEW:,} that people can be shown; list"
+            " fewer changes, or sum them up"
+        )
 
 
 def resources_of(task: Task) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 from ade.accounts.model import SYSTEM
 from ade.approvals.digest import Preview
 from ade.approvals.errors import InvalidPolicy
-from ade.approvals.guard import GuardOccasion, GuardRule, values_at
+from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict, GuardRuling, values_at
 from ade.approvals.model import MOST_STEPS, Policy, PolicyRule, PolicyStep, Recheck, Subject, Timeouts, check_policy
 from ade.approvals.risk import ResourceSource, Risk, RiskLevel, usual_quorum
 from ade.common.patterns import folded, matches_any, text_pattern
@@ -219,6 +219,13 @@ class SelectedPolicy(Struct, frozen=True, kw_only=True):
     auto_approve: RiskLevel | None = None
     high_risk_in_batch: bool = False
     why: tuple[str, ...] = ()
+
+
+def policies_of(ruling: GuardRuling) -> tuple[str, ...]:
+    """Return the policies that a ruling requires; USUAL for a rule that names none."""
+    if ruling.verdict is not GuardRulesVerdict.DEMAND:
+        return ()
+    return tuple(policy or USUAL for policy in (ruling.policy, *ruling.more_policies))
 
 
 def policy_for(

@@ -29,8 +29,8 @@ from ade.approvals.guard import GuardOccasion, GuardRulesVerdict
 from ade.approvals.model import AFTER_THE_FACT, MAX_STEP_REQUESTS, Decision, Gate, Vote
 from ade.approvals.repository import ApprovalInputs, counted, demanded, load_situation
 from ade.approvals.review_requests import ApprovalRequirement, review_of
-from ade.approvals.rulebook import USUAL
-from ade.approvals.submission import apply_guard, case_of, log_denied, policies_of, ruled
+from ade.approvals.rulebook import USUAL, policies_of
+from ade.approvals.submission import apply_guard, case_of, log_denied, ruled
 from ade.approvals.usage import ApprovalUsage
 from ade.approvals.votes import LARGEST_STEP
 from ade.common.text import HIDDEN

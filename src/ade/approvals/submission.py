@@ -11,7 +11,7 @@ from ade.accounts.model import SYSTEM
 from ade.accounts.users import load_directory
 from ade.approvals import decisions
 from ade.approvals.decisions import born_held
-from ade.approvals.digest import read_preview
+from ade.approvals.digest import check_size, read_preview
 from ade.approvals.errors import Denied, InvalidPolicy, InvalidSubject
 from ade.approvals.gates import Candidates, candidates
 from ade.approvals.guard import GuardCase, GuardOccasion, GuardRuleSource, GuardRulesVerdict, GuardRuling, rule_on
@@ -30,7 +30,7 @@ from ade.approvals.repository import (
 )
 from ade.approvals.review_requests import ReviewerDirectory, review_of
 from ade.approvals.risk import Risk, level_of
-from ade.approvals.rulebook import USUAL, Rulebook, SelectedPolicy, TaskFacts, facts_of, passes, policy_for
+from ade.approvals.rulebook import Rulebook, SelectedPolicy, TaskFacts, facts_of, passes, policies_of, policy_for
 from ade.approvals.usage import ApprovalUsage
 from ade.errors import AdeError, StoreError
 from ade.events.model import Event
@@ -129,13 +129,6 @@ async def case_of(
     )
 
 
-def policies_of(ruling: GuardRuling) -> tuple[str, ...]:
-    """Return the policies that a ruling requires; USUAL for a rule that names none."""
-    if ruling.verdict is not GuardRulesVerdict.DEMAND:
-        return ()
-    return tuple(policy or USUAL for policy in (ruling.policy, *ruling.more_policies))
-
-
 async def log_denied(
     stores: Stores, task: Task, ruling: GuardRuling, occasion: GuardOccasion, tool: str | None = None
 ) -> None:
@@ -187,6 +180,10 @@ async def admitted(stores: Stores, payloads: Payloads, tasks: Sequence[Task], ru
     return await counted(stores, situation, step)
 
 
+async def _spilled(payloads: Payloads, task: Task) -> Task:
+    return structs.replace(task, args=await payloads.spill(task.id, "args", task.args))
+
+
 async def _admitted(
     stores: Stores, payloads: Payloads, task: Task, situation: ApprovalInputs, usage: ApprovalUsage
 ) -> Task:
@@ -216,7 +213,6 @@ def _to_be_assessed(task: Task, review: Review) -> Task:
 
 _WAITING = frozenset({Status.SUBMITTED, Status.REVIEWING})
 _BEFORE_IT_RUNS = (GuardOccasion.ENQUEUE, GuardOccasion.RUN)
-LARGEST_PREVIEW = 256 * 1024
 
 
 async def follow_up(stores: Stores, payloads: Payloads, stored: Sequence[Task]) -> None:
@@ -361,7 +357,7 @@ async def assess(
     situation = await load_situation(stores)
     try:
         if preview is not None:
-            _check_size(preview)
+            check_size(preview)
             if errors := read_preview(preview).errors:
                 return await send_back(stores, task_id, preview_id, *errors)
         previewed_task = structs.replace(task, preview=preview)
@@ -388,14 +384,6 @@ async def assess(
         return await decide(stores, task_id, decision)
     except (InvalidSubject, InvalidPolicy) as error:
         return await send_back(stores, task_id, preview_id, error.detail)
-
-
-def _check_size(preview: Raw) -> None:
-    if len(preview) > LARGEST_PREVIEW:
-        raise InvalidSubject(
-            f"the preview has {len(preview):,} bytes, more than the {LARGEST_PREVIEW:,} that people can be shown; list"
-            " fewer changes, or sum them up"
-        )
 
 
 async def previewed(stores: Stores, preview: Task, result: Raw, payloads: Payloads) -> None:
