@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from ade.accounts.model import SYSTEM, Directory
-from ade.approvals.digest import digest_at, digest_for, read_preview
-from ade.approvals.errors import ApprovalNotGood, GateClosed, InvalidSubject, NoGate
+from ade.approvals.digest import digest_at, digest_for
+from ade.approvals.errors import ApprovalNotGood, GateClosed, NoGate
 from ade.approvals.gates import still_stands
 from ade.approvals.model import (
     AFTER_THE_FACT,
@@ -424,22 +424,6 @@ def has_waited(task: Task, gate: Gate) -> bool:
     gates = review_of(task).gates
     later = gates[[each.id for each in gates].index(gate.id) + 1 :]
     return any(each.step and each.step != AFTER_THE_FACT for each in later)
-
-
-def has_changed(before: Raw | None, now: Raw) -> bool:
-    """Whether a new preview saw other resource versions than the approved one, or reports errors."""
-    if before is None:
-        return True
-    current = read_preview(now)
-    return bool(current.errors) or read_preview(before).versions != current.versions
-
-
-def wants_versions(preview: Raw | None) -> bool:
-    """Whether the preview contains the versions of its resources."""
-    try:
-        return preview is not None and bool(read_preview(preview).versions)
-    except InvalidSubject:
-        return True  # it cannot be compared, so treat it as changed
 
 
 def reassessed(task: Task, reason: str, *, now: int, preview_id: str | None = None) -> Withheld:

@@ -136,6 +136,22 @@ def check_size(preview: Raw) -> None:
         )
 
 
+def has_changed(before: Raw | None, now: Raw) -> bool:
+    """Whether a new preview saw other resource versions than the approved one, or reports errors."""
+    if before is None:
+        return True
+    current = read_preview(now)
+    return bool(current.errors) or read_preview(before).versions != current.versions
+
+
+def wants_versions(preview: Raw | None) -> bool:
+    """Whether the preview contains the versions of its resources."""
+    try:
+        return preview is not None and bool(read_preview(preview).versions)
+    except InvalidSubject:
+        return True  # it cannot be compared, so treat it as changed
+
+
 def resources_of(task: Task) -> tuple[str, ...]:
     """Return the resources that the author of a task declares: those it changes, and those it locks."""
     return tuple(dict.fromkeys((*task.resources, *(spec.resource for spec in task.locks))))
