@@ -66,6 +66,8 @@ DECLARED_MEANS: Mapping[str, str] = {
     "concurrency_per_key": "how many of its tasks with the same key run at once; otherwise 1",
     "needs": "capabilities that its workers must have, all of them; `gpu`, say",
     "version": "version of its code, such as a release: an approval covers it; otherwise a hash of the source counts",
+    "resources": "what all its tasks change, by the names that locks have too; a task can only add to them",
+    "tags": "tags of all its tasks; a task can only add to them",
     "cpu": "run it in a process of its own; for plain functions that compute",
 }
 

@@ -37,7 +37,9 @@ async def council(ops: Operations, policy: dict[str, Any] = ONE, **rules: Any) -
     await person(ops, "root", "admin")
     await person(ops, "zoe", "operator")
     held = {**HELD, "policy": policy["id"]}
-    rulebook = {"guard": [held], "policy": [policy], "criticality": {"db:*": 100}, **rules}
+    # These stories are about people: a task that names nothing is harmless here.
+    harmless = {"unknown_resources": "low"}
+    rulebook = {"guard": [held], "policy": [policy], "criticality": {"db:*": 100}, "risk": harmless, **rules}
     await api_rulebook.apply_rulebook(ops.services, LOCAL, ApplyRulebook(rules=rulebook))
 
 

@@ -90,6 +90,8 @@ DECLARED: DeclaredOptions = {
     "concurrency_key": lambda to: str(to),
     "concurrency_per_key": 2,
     "needs": ["smtp"],
+    "resources": ["smtp:main"],
+    "tags": ["mail"],
     "cpu": False,
     "version": "2.1",
 }

@@ -5,11 +5,12 @@ Pure functions: they take loaded records and return the Change to write.
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Raw, Struct, structs
 
 from ade.accounts.model import SYSTEM, Directory
-from ade.approvals.digest import digest_at, digest_for, read_preview, remembered
-from ade.approvals.errors import ApprovalNotGood, GateClosed, InvalidSubject, NoGate
+from ade.approvals.digest import digest_at, digest_for, remembered
+from ade.approvals.errors import ApprovalNotGood, GateClosed, NoGate
 from ade.approvals.gates import still_stands
 from ade.approvals.model import (
     AFTER_THE_FACT,
@@ -25,8 +26,10 @@ from ade.approvals.model import (
 from ade.approvals.review_requests import (
     ApprovalRequirement,
     ReviewerDirectory,
+    Standings,
     again,
     gate_event,
+    is_escalating,
     open_gate,
     reconsidered,
     requested,
@@ -127,11 +130,14 @@ def born_held(task: Task, demand: ApprovalRequirement, people: ReviewerDirectory
 def assessment_record(demand: ApprovalRequirement, now: int) -> dict[str, object]:
     """Return the assessment of one digest as it is stored in the task, and whether it passes without people."""
     about = {"auto_approvable": demand.is_automatic, "assessed_at": now, "assessed_by": ASSESSED_BY}
-    return {**structs.asdict(demand.risk), **about}
+    return {**msgspec.to_builtins(demand.risk), **about}
 
 
-def advance_review(task: Task, people: ReviewerDirectory, *, now: int) -> Change | None:
-    """Return what time, or a change of accounts, does to a task under review; None if nothing."""
+def advance_review(
+    task: Task, people: ReviewerDirectory, *, now: int, standings: Standings | None = None
+) -> Change | None:
+    """Return what time, or a change of accounts, does to a task under review; None if nothing. `standings` speeds up
+    the evaluation of many."""
     gate = review_of(task).gate
     if gate is None or task.status not in (Status.REVIEWING, Status.APPROVED):
         return None
@@ -139,7 +145,9 @@ def advance_review(task: Task, people: ReviewerDirectory, *, now: int) -> Change
         return _too_old(task, gate, now=now)
     if now >= gate.expires_at:
         return _expired(task, gate, NO_ANSWER, now=now)
-    state = people.standing(gate, now).state
+    state = (people.standing(gate, now) if standings is None else standings.of(gate)).state
+    if state is gate.state and not is_escalating(gate, state, now=now):
+        return None
     if state is GateState.APPROVED:  # a recorded vote counts again, or a delegation meets a rule
         closed = structs.replace(gate, state=state, decided_at=now)
         return approved(task, closed, Verb.APPROVE, now=now, actor=SYSTEM)
@@ -147,6 +155,10 @@ def advance_review(task: Task, people: ReviewerDirectory, *, now: int) -> Change
         return _turned_down(task, gate, now=now)
     if state is GateState.RESPONDED:
         return responded(task, structs.replace(gate, state=state, decided_at=now), now=now, actor=SYSTEM)
+    return _escalated(task, gate, people, now=now)
+
+
+def _escalated(task: Task, gate: Gate, people: ReviewerDirectory, *, now: int) -> Change | None:
     after, events = reconsidered(gate, people, now=now)
     if after == gate:
         return None
@@ -417,22 +429,6 @@ def has_waited(task: Task, gate: Gate) -> bool:
     gates = review_of(task).gates
     later = gates[[each.id for each in gates].index(gate.id) + 1 :]
     return any(each.step and each.step != AFTER_THE_FACT for each in later)
-
-
-def has_changed(before: Raw | None, now: Raw) -> bool:
-    """Whether a new preview saw other resource versions than the approved one, or reports errors."""
-    if before is None:
-        return True
-    current = read_preview(now)
-    return bool(current.errors) or read_preview(before).versions != current.versions
-
-
-def wants_versions(preview: Raw | None) -> bool:
-    """Whether the preview contains the versions of its resources."""
-    try:
-        return preview is not None and bool(read_preview(preview).versions)
-    except InvalidSubject:
-        return True  # it cannot be compared, so treat it as changed
 
 
 def reassessed(task: Task, reason: str, *, now: int, preview_id: str | None = None) -> Withheld:

@@ -12,8 +12,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from ade.approvals.errors import InvalidSubject
-from ade.approvals.model import FieldChange, Gate, Policy, Review, Subject
-from ade.approvals.risk import RiskLevel
+from ade.approvals.model import FieldChange, Gate, Policy, Review
 from ade.locks.model import LockSpec
 from ade.tasks.model import AfterFailure, Task
 
@@ -104,7 +103,10 @@ def _placed(digits: str, point: int) -> str:
 
 
 class Preview(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a task would do, found out without doing it. `versions` tells in which state each resource was seen."""
+    """What a task would do, found out without doing it. `versions` tells in which state each resource was seen.
+
+    The resources that it names count for the risk: those in `versions`, and the `resource` of each change that has one.
+    """
 
     changes: list[Any] = []
     warnings: list[str] = []
@@ -112,6 +114,7 @@ class Preview(Struct, frozen=True, kw_only=True, omit_defaults=True):
     versions: dict[str, str] = {}
 
 
+LARGEST_PREVIEW = 256 * 1024  # bytes
 _preview = msgspec.json.Decoder(Preview).decode
 
 
@@ -125,15 +128,34 @@ def read_preview(raw: Raw) -> Preview:
         ) from None
 
 
+def check_size(preview: Raw) -> None:
+    """Raise InvalidSubject if a preview is too large."""
+    if len(preview) > LARGEST_PREVIEW:
+        raise InvalidSubject(
+            f"the preview has {len(preview):,} bytes, more than the {LARGEST_PREVIEW:,} that people can be shown; list"
+            " fewer changes, or sum them up"
+        )
+
+
+def has_changed(before: Raw | None, now: Raw) -> bool:
+    """Whether a new preview saw other resource versions than the approved one, or reports errors."""
+    if before is None:
+        return True
+    current = read_preview(now)
+    return bool(current.errors) or read_preview(before).versions != current.versions
+
+
+def wants_versions(preview: Raw | None) -> bool:
+    """Whether the preview contains the versions of its resources."""
+    try:
+        return preview is not None and bool(read_preview(preview).versions)
+    except InvalidSubject:
+        return True  # it cannot be compared, so treat it as changed
+
+
 def resources_of(task: Task) -> tuple[str, ...]:
-    """Return all resources that the task names: those it changes, and those it locks."""
+    """Return the resources that the author of a task declares: those it changes, and those it locks."""
     return tuple(dict.fromkeys((*task.resources, *(spec.resource for spec in task.locks))))
-
-
-def subject_of(task: Task, level: RiskLevel) -> Subject:
-    """Return the part of a task that the conditions of policies and delegations look at."""
-    kinds = frozenset(resource.partition(":")[0] for resource in resources_of(task))
-    return Subject(name=task.name, tags=frozenset(task.tags), resource_types=kinds, level=level, task_id=task.id)
 
 
 def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: object = None, *, code: str = "") -> str:
@@ -157,7 +179,7 @@ def signed_fields(
     written: dict[str, object] = {
         "gate": number,
         "name": task.name,
-        "args": _plain(task.args),
+        "args": plain_json(task.args),
         "description": task.description,
         "tags": sorted(task.tags),
         "queue": task.queue,
@@ -168,7 +190,7 @@ def signed_fields(
         "max_attempts": task.max_attempts,
         "deadline": task.deadline,
         "start": [str(review.start), review.not_before, review.not_after],
-        "preview": None if task.preview is None else _plain(task.preview),
+        "preview": None if task.preview is None else plain_json(task.preview),
         "policy": {"id": policy.id, "version": policy.version},
     }
     if task.needs:
@@ -241,7 +263,8 @@ def _brief(value: object) -> object:
     return value if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}… ({len(text):,} characters)"
 
 
-def _plain(raw: Raw) -> object:
+def plain_json(raw: Raw) -> object:
+    """Decode JSON. Raises InvalidSubject."""
     try:
         plain: object = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

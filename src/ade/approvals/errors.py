@@ -84,6 +84,13 @@ class AuthorRequired(AdeError):
     usual_advice = "set ADE_USER to your account, or name it with `--as` or `Ade(author=...)`"
 
 
+class TooManyApprovals(AdeError):
+    """The author of this task has too many approvals open. Nothing was stored; wait until some of them are decided."""
+
+    code = "too_many_approvals"
+    usual_advice = "`ade approvals list` shows them"
+
+
 class ApprovalNotGood(AdeError):
     """The approval is no longer valid, so the task was not started."""
 

@@ -6,9 +6,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from ade.accounts.model import Directory, InvalidAccount, normal_id
-from ade.approvals.digest import changes_since, digest_for, digest_of, signed_fields, subject_of
+from ade.approvals.digest import changes_since, digest_for, digest_of, signed_fields
 from ade.approvals.gates import GateStanding, evaluate
-from ade.approvals.model import NO_AUTHOR, Delegation, Gate, GateState, Policy, Review, Vote, with_editor
+from ade.approvals.model import NO_AUTHOR, Delegation, Gate, GateState, Policy, Review, Subject, Vote, with_editor
 from ade.approvals.risk import Risk
 from ade.events.model import APPROVAL_BLOCKED, APPROVAL_ESCALATED, APPROVAL_REQUESTED, Event
 from ade.tasks.model import Task
@@ -30,12 +30,40 @@ class ReviewerDirectory(Struct, frozen=True):
         return "" if known is None else known.display_name
 
 
+class Standings:
+    """Evaluates many gates at one moment. Gates without votes that differ only in their task share one evaluation."""
+
+    def __init__(self, people: ReviewerDirectory, now: int) -> None:
+        self._people = people
+        self._now = now
+        self._alone = frozenset(each.task_id for each in people.delegations if each.task_id)
+        self._known: dict[object, GateStanding] = {}
+        self.evaluations = 0
+
+    def of(self, gate: Gate) -> GateStanding:
+        """Evaluate a gate; the same as ReviewerDirectory.standing."""
+        if gate.votes or not gate.is_undecided or gate.task_id in self._alone:
+            return self._evaluated(gate)
+        due = tuple(self._now >= gate.opened_at + step.after_ms for step in gate.policy.steps)
+        subject = structs.replace(gate.subject, task_id="")
+        key = (gate.policy, gate.conflicts, subject, gate.early, due, self._now >= gate.expires_at)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._evaluated(gate)
+        return found
+
+    def _evaluated(self, gate: Gate) -> GateStanding:
+        self.evaluations += 1
+        return self._people.standing(gate, self._now)
+
+
 class ApprovalRequirement(Struct, frozen=True, kw_only=True):
     """Why and by whom a task must be approved."""
 
     policy: Policy
     policies: tuple[str, ...] = ()  # the rulebook entries it combines
     required: tuple[str, ...] = ()  # those of them that the author did not choose
+    subject: Subject
     risk: Risk
     is_automatic: bool = False  # the policy approves it automatically
     in_batch: bool = True
@@ -81,7 +109,7 @@ def with_author_of(parent: Task, child: Task) -> Task:
 def conflicts_of(task: Task, directory: Directory, inherited: frozenset[str] = frozenset()) -> frozenset[str]:
     """Return accounts with an author conflict: those who wrote the task or one that it descends from, and the owners
     of programs among them."""
-    found = _with_owners((_account_of(each) for each in writers_of(task) | inherited), directory)
+    found = _with_owners((account_of(each) for each in writers_of(task) | inherited), directory)
     return frozenset(found | {directory.who(each) for each in found})  # the persons too, for audits of the log alone
 
 
@@ -89,14 +117,14 @@ def unverified_writers(task: Task, directory: Directory) -> tuple[str, ...]:
     """Return the author and the editors that are not accounts, which therefore could approve the task under another
     name; NO_AUTHOR if no one is known to have written it."""
     review = review_of(task)
-    names = [_account_of(each) for each in (task.author_id, *review.editors) if each]
+    names = [account_of(each) for each in (task.author_id, *review.editors) if each]
     if not writers_of(task):
         return (NO_AUTHOR,)
     earlier = () if review.gate is None else (each for each in review.gate.unverified if each != NO_AUTHOR)
     return tuple(dict.fromkeys(name for name in (*names, *earlier) if directory.get(name) is None))
 
 
-def _account_of(name: str) -> str:
+def account_of(name: str) -> str:
     """Normalize an author's name, so that another spelling does not evade the conflict check."""
     try:
         return normal_id(name)
@@ -128,7 +156,7 @@ def open_gate(
         task_id=task.id,
         digest=digest_of(fields),
         changes=() if demand.step else changes_since(review_of(task).signed, fields),
-        subject=subject_of(task, demand.risk.level),
+        subject=demand.subject,
         policy=demand.policy,
         policies=demand.policies,
         required=demand.required,
@@ -203,6 +231,15 @@ def reconsidered(gate: Gate, people: ReviewerDirectory, *, now: int) -> tuple[Ga
     if state in (GateState.OPEN, GateState.BLOCKED):
         gate = structs.replace(gate, state=state)
     return gate, tuple(events)
+
+
+def is_escalating(gate: Gate, state: GateState, *, now: int) -> bool:
+    """Whether an escalation step of a gate in this state fires now."""
+    is_stuck = state is GateState.BLOCKED
+    return any(
+        number not in gate.fired and (is_stuck or now >= gate.opened_at + step.after_ms)
+        for number, step in enumerate(gate.policy.steps)
+    )
 
 
 def escalated(gate: Gate, number: int, *, now: int) -> Event:

@@ -13,7 +13,7 @@ from ade.approvals.errors import ConflictOfInterest, GateClosed, NotEligible, Re
 from ade.approvals.gates import uncounted
 from ade.approvals.model import Decision, Delegation, Gate
 from ade.approvals.repository import load_people
-from ade.approvals.review_requests import ReviewerDirectory, review_of
+from ade.approvals.review_requests import ReviewerDirectory, Standings, review_of
 from ade.approvals.rollback import prepare_rollbacks
 from ade.approvals.submission import submit, sweep_submitted
 from ade.approvals.votes import REAUTHENTICATION_MS, VoteRequest, cast, gate_for, is_conflicted
@@ -273,7 +273,9 @@ async def sweep_reviews(stores: Stores, payloads: Payloads) -> int:
         if waiting:
             people = people or await load_people(stores)
             now = stores.clock.now()
-            changes = [change for task in waiting if (change := advance_review(task, people, now=now)) is not None]
+            standings = Standings(people, now)
+            moves = (advance_review(task, people, now=now, standings=standings) for task in waiting)
+            changes = [change for change in moves if change is not None]
             await prepare_rollbacks(stores, payloads, changes)
             answers = await stores.tasks.commit_each(changes) if changes else []
             written = [change for change, answer in zip(changes, answers, strict=True) if answer is None]

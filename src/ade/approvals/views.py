@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ade.approvals.decisions import has_waited
-from ade.approvals.digest import resources_of, signed_at
-from ade.approvals.gates import admitting_chain, seats, uncounted
+from ade.approvals.digest import signed_at
+from ade.approvals.gates import GateStanding, admitting_chain, seats, uncounted
 from ade.approvals.model import (
     AFTER_THE_FACT,
     UNDECIDED,
@@ -25,8 +25,8 @@ from ade.approvals.model import (
     StartMode,
 )
 from ade.approvals.repository import load_people
-from ade.approvals.review_requests import ReviewerDirectory, review_of
-from ade.approvals.risk import RiskLevel
+from ade.approvals.review_requests import ReviewerDirectory, Standings, review_of
+from ade.approvals.risk import ResourceSource, RiskLevel, RiskResource
 from ade.approvals.rulebook import Rulebook, criticalities_of
 from ade.approvals.service import snoozed
 from ade.events.model import APPROVAL_APPROVED, APPROVAL_REJECTED, APPROVAL_RESPONDED, Event
@@ -37,7 +37,7 @@ from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.payloads import beginning_of
 
-_PAGE = 200
+_PAGE = 1_000
 _SAMPLE = 10_000  # events read at most, the newest
 _VOTES = {
     APPROVAL_APPROVED: Decision.APPROVE,
@@ -108,10 +108,11 @@ async def waiting(stores: Stores) -> list[PendingApproval]:
 
 async def _pending(stores: Stores, account: str | None) -> list[PendingApproval]:
     people, now = await load_people(stores), stores.clock.now()
+    standings = Standings(people, now)
     items = [
         item
         async for task, gate in _undecided(stores)
-        if (item := _item(task, gate, people, account, now=now)) is not None
+        if (item := _item(task, gate, people, account, standings.of(gate), now=now)) is not None
     ]
     return sorted(items, key=lambda item: (item.priority, item.due_at, -item.level.rank, -(item.score or 0)))
 
@@ -144,9 +145,8 @@ async def _after_the_fact(stores: Stores) -> AsyncIterator[tuple[Task, Gate]]:
 
 
 def _item(
-    task: Task, gate: Gate, people: ReviewerDirectory, account: str | None, *, now: int
+    task: Task, gate: Gate, people: ReviewerDirectory, account: str | None, standing: GateStanding, *, now: int
 ) -> PendingApproval | None:
-    standing = people.standing(gate, now)
     if standing.state not in UNDECIDED or (account is not None and account not in standing.may_vote):
         return None
     chain = None
@@ -438,13 +438,6 @@ def _escalations(gate: Gate) -> list[StepView]:
 # What a reviewer needs before voting, and the responses to votes.
 
 
-class ResourceView(Struct, frozen=True, kw_only=True):
-    """A resource behind the risk of a task, and how critical the rulebook says it is."""
-
-    name: str
-    criticality: int
-
-
 class ApprovalView(Struct, frozen=True, kw_only=True):
     """A task and its review, as a reviewer needs them."""
 
@@ -458,7 +451,7 @@ class ApprovalView(Struct, frozen=True, kw_only=True):
     author_name: str = ""  # the display name, if there is one
     description: str | None = None
     stats: TaskStats | None = None
-    resources: list[ResourceView]
+    resources: list[RiskResource]  # behind the factors of the risk, the most critical first
     runs: list[AttemptSummary]  # earlier ones, the oldest first
 
 
@@ -489,7 +482,7 @@ def view_approval(
     now: int,
 ) -> ApprovalView | None:
     """Return a task with its review; None if it needs no approval, as far as is known."""
-    review, names = view_review(task, people, now=now), resources_of(task)
+    review = view_review(task, people, now=now)
     if review is None:
         return None
     return ApprovalView(
@@ -503,12 +496,20 @@ def view_approval(
         author_name=author_name(task, people),
         description=task.description,
         stats=task_stats(task, people, now=now),
-        resources=[
-            ResourceView(name=name, criticality=criticality)
-            for name, criticality in zip(names, criticalities_of(rulebook, names), strict=True)
-        ],
+        resources=_resources(task, rulebook),
         runs=runs,
     )
+
+
+def _resources(task: Task, rulebook: Rulebook) -> list[RiskResource]:
+    """Return the resources of the last assessment; before the first one, those that the author declares."""
+    if task.risk is not None and "resources" in task.risk:
+        return msgspec.convert(task.risk["resources"], list[RiskResource])
+    names = tuple(dict.fromkeys((*task.resources, *(spec.resource for spec in task.locks))))
+    return [
+        RiskResource(name=name, sources=(ResourceSource.AUTHOR,), criticality=criticality)
+        for name, criticality in zip(names, criticalities_of(rulebook, names), strict=True)
+    ]
 
 
 def view_vote(task: Task, gate: Gate, people: ReviewerDirectory, *, now: int) -> Voted:

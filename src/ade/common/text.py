@@ -1,8 +1,9 @@
-"""Text helpers: durations such as `90s` or `1h30m`, names of accounts, URLs without passwords, and valid UTF-8 text."""
+"""Text helpers: durations such as `90s`, names of accounts, masks, URLs without passwords, and valid UTF-8 text."""
 
 import re
 from collections.abc import Mapping
 
+HIDDEN = "[hidden]"  # instead of a secret
 _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _PART = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 _WHOLE = re.compile(r"(?:\d{1,12}(?:ms|s|m|h|d))+", re.ASCII)

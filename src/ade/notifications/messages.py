@@ -24,10 +24,11 @@ from ade.accounts.model import (
     User,
     normal_id,
 )
-from ade.agents.protocols.base import HIDDEN, secrets_in, without_secrets
+from ade.agents.protocols.base import secrets_in, without_secrets
 from ade.approvals.model import Gate
 from ade.approvals.review_requests import review_of
 from ade.approvals.risk import RiskLevel
+from ade.common.text import HIDDEN
 from ade.events.model import APPROVAL_ESCALATED, APPROVAL_REQUESTED, APPROVAL_UNBLOCKED, Event
 from ade.notifications.model import (
     ASKS_FOR_VOTE,

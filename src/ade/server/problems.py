@@ -110,6 +110,7 @@ STATUS_OF: Mapping[str, int] = {
     "inbox_full": _LATER,
     "lock_rate_limited": _LATER,
     "queue_full": _LATER,
+    "too_many_approvals": _LATER,
     "too_many_agents": _LATER,
     "too_many_locks": _LATER,
     "too_many_requests": _LATER,

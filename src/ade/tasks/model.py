@@ -137,6 +137,10 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
     backoff: Backoff | None = None
     result_ttl_ms: int | None = None
     needs: tuple[str, ...] = ()  # capabilities that their workers must have
+    # What every task of this name changes, and its tags, in addition to what the author of a task declares: the guard,
+    # the risk, and the choice of policies rely on these.
+    resources: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
     has_preview: bool = False  # its tasks are previewed and approved before they run
     has_rollback: bool = False
     version: str = ""  # of its code: declared, or a hash of its source; empty if its worker reports none

@@ -255,6 +255,11 @@ class NewDefinition(Form):
     version: Annotated[str, Meta(max_length=100), Option("version", read_version, _text_or_none)] | None = (
         None  # of the code: an approval covers it
     )
+    # What every task of this name changes, and its tags. The author of a task can only add to them.
+    resources: Annotated[list[LockName], Meta(max_length=100), Option("resources", read_resources, list)] = field(
+        default_factory=list
+    )
+    tags: Annotated[list[Label], Meta(max_length=50), Option("tags", read_texts, list)] = field(default_factory=list)
 
     def options(self) -> dict[str, Any]:
         """Return the options that are set, with the names and values of the Python API."""
@@ -383,6 +388,8 @@ class DeclaredOptions(TypedDict, total=False):
     concurrency_per_key: int  # concurrent runs with the same key; default 1
     needs: Iterable[str]  # capabilities that a worker must have, all of them
     version: str  # of the code, such as a release: an approval covers it; without one, a hash of the source
+    resources: Iterable[str]  # what all its tasks change; a task can only add to them
+    tags: Iterable[str]  # of all its tasks; a task can only add to them
     cpu: bool  # run in a separate process
 
 

@@ -488,8 +488,11 @@ async def _answered(
 def print_background(out: CommandOutput, approval: ApprovalView) -> None:
     """Print the resources behind the risk, and the earlier runs."""
     if approval.resources:
-        resources: list[Row] = [(each.name, str(each.criticality)) for each in approval.resources]
-        out.table(("resource", "criticality"), resources)
+        resources: list[Row] = [
+            (each.name, str(each.criticality), ", ".join(each.sources), str(each.recent_tasks))
+            for each in approval.resources
+        ]
+        out.table(("resource", "criticality", "named by", "recent tasks"), resources)
     if approval.runs:
         runs: list[Row] = [
             (run.label, local(run.started_at), run.ended, run.worker or "", _brief(run.error or ""))
