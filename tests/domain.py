@@ -35,7 +35,7 @@ from ade.composition.stores import open_stores
 from ade.events.model import FINAL_EVENTS, Event
 from ade.locks.client import StoreLockClient
 from ade.locks.holder import LockHolder
-from ade.locks.model import LockLimits, LockMode, LockRequest, LockSpec
+from ade.locks.model import PRIORITIES, LockLimits, LockMode, LockRequest, LockSpec, read_priority
 from ade.locks.requests import validate_request
 from ade.server.context import RequestContext
 from ade.server.operation import AuthLevel, Route, TrafficClass, shape_of
@@ -59,7 +59,7 @@ from ade.tasks.enqueue import enqueue, fresh_id, uuid7
 from ade.tasks.handlers import HandlerMode
 from ade.tasks.identifiers import DELIVER, is_task_id
 from ade.tasks.lifecycle import BIRTHS, CLAIMABLE, FINAL, Verb
-from ade.tasks.model import AfterFailure, Definition, OutputLine, Queue, Schedule, Worker
+from ade.tasks.model import AfterFailure, Definition, OutputLine, Queue, Schedule, Worker, is_past_retention
 from ade.tasks.options import NewDefinition, NewTask
 from ade.tasks.outcomes import Failed, Released, Succeeded
 from ade.tasks.payloads import Payloads
@@ -78,6 +78,7 @@ __all__ = [
     "FINAL",
     "FINAL_EVENTS",
     "LAST_MOMENT",
+    "PRIORITIES",
     "ROUTES",
     "ROUTE_OF",
     "RULES",
@@ -178,6 +179,7 @@ __all__ = [
     "fingerprint",
     "fresh_id",
     "from_wire",
+    "is_past_retention",
     "is_task_id",
     "local_caller",
     "lose_lease",
@@ -187,6 +189,7 @@ __all__ = [
     "open_stores",
     "parse_url",
     "plan_of",
+    "read_priority",
     "read_rulebook",
     "set_password",
     "set_value",

@@ -13,6 +13,7 @@ def _post(target: str, body: str, *more: str, method: str = "") -> str:
     return _curl(target, *([f"-X {method}"] if method else []), *more, _JSON, f"-d '{body}'")
 
 
+_DIGEST = "eb6a47c6fee22abfcef2b14477fc35a6d61317ada6bff90e94cb18247be18e09"
 CURL: Mapping[str, str] = {
     "create_task": _post("/tasks", '{"name": "greet", "args": {"name": "Ada"}}', '-H "Idempotency-Key: $(uuidgen)"'),
     "create_tasks": _post(
@@ -31,7 +32,10 @@ CURL: Mapping[str, str] = {
     "complete_run": _post("/runs/$run/complete", '{"task_id": "01a1", "result": "hello"}'),
     "fail_run": _post("/runs/$run/fail", '{"task_id": "01a1", "error": {"type": "NoSuchPage", "message": "404"}}'),
     "list_approvals": _curl("/approvals"),
-    "respond_to_approval": _post("/approvals/$id/respond", '{"decision": "approve", "digest": "5f1d7ac2"}'),
+    "respond_to_approval": _post(
+        "/approvals/$id/respond",
+        f'{{"decision": "approve", "approval": "01a1ee05-1057-708b-8c02-eeabbab879a3.1", "digest": "{_DIGEST}"}}',
+    ),
     "apply_rulebook": _post("/policies", '{"rules": {}}', "-H 'If-Match: \"1\"'", method="PUT"),
     "acquire_locks": _post("/locks/acquire", '{"locks": ["repo:shop"], "ttl": 60, "wait": 10}'),
     "register_worker": _post("/workers/w1", '{"definitions": [{"name": "greet"}]}', method="PUT"),

@@ -46,6 +46,7 @@ CLASSES: Mapping[str, Shown] = {
         (
             "__init__",
             "settings",
+            "author",
             "agents",
             "cron",
             "middleware",

@@ -13,6 +13,7 @@ from docs.generators.tables import listed, table
 TABLES: Mapping[str, str] = {
     "task": "one row for each task: the columns that claims, leases, and sweeps use",
     "task_detail": "arguments and options of a task, as JSON; written once",
+    "task_label": "tasks by team and ticket",
     "task_outcome": "result, error and progress of a task",
     "dependency": "which task waits for which; a row exists until the dependency completes, and is marked if it cannot",
     "event": "the event log",

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ade.app.functions import TaskHandle as TaskHandle
     from ade.app.lock import LockHandle as LockHandle
     from ade.approvals.digest import Preview as Preview
+    from ade.approvals.errors import AuthorRequired as AuthorRequired
     from ade.approvals.errors import ConflictOfInterest as ConflictOfInterest
     from ade.approvals.errors import Denied as Denied
     from ade.approvals.errors import DigestMismatch as DigestMismatch
@@ -62,6 +63,7 @@ _HOMES = {
     "Client": "ade.client.client",
     "Context": "ade.worker.context",
     "ConflictOfInterest": "ade.approvals.errors",
+    "AuthorRequired": "ade.approvals.errors",
     "Denied": "ade.approvals.errors",
     "DigestMismatch": "ade.approvals.errors",
     "GateClosed": "ade.approvals.errors",
@@ -98,6 +100,7 @@ _HOMES = {
 __all__ = [
     "Ade",
     "AdeError",
+    "AuthorRequired",
     "Backoff",
     "Client",
     "ConflictOfInterest",

@@ -92,21 +92,32 @@ def unreadable_record(why: str) -> TaskError:
 
 
 class Backoff(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Delays of 1 s, 2 s, 4 s ... up to the cap, spread by the jitter. All times in milliseconds."""
+    """Delays of 1 s, 2 s, 4 s ... up to the cap, or else the steps; spread by the jitter. All times in milliseconds."""
 
     base_ms: int = 1_000
     multiplier: float = 2.0
     cap_ms: int = 300_000
     jitter: float = 0.1
+    steps_ms: tuple[int, ...] = ()  # one delay per failed attempt, the last one for all later attempts; empty: computed
 
     def delay_ms(self, failures: int, randomness: float) -> int:
         """Return the delay after `failures` failed attempts. `randomness` in [0, 1); 0.5 means no jitter."""
+        retries = max(failures - 1, 0)
+        plain = self.steps_ms[min(retries, len(self.steps_ms) - 1)] if self.steps_ms else self._grown_ms(retries)
+        return round(plain * (1 + self.jitter * (2 * randomness - 1)))
+
+    def _grown_ms(self, retries: int) -> float:
         try:
             # float: an exact power of an integer multiplier would take too long for huge counts
-            plain = min(self.base_ms * float(self.multiplier) ** max(failures - 1, 0), float(self.cap_ms))
+            return min(self.base_ms * float(self.multiplier) ** retries, float(self.cap_ms))
         except OverflowError:
-            plain = float(self.cap_ms if self.base_ms else 0)
-        return round(plain * (1 + self.jitter * (2 * randomness - 1)))
+            return float(self.cap_ms if self.base_ms else 0)
+
+
+BACKOFFS: Mapping[str, Backoff] = {
+    "exponential": Backoff(),  # 2^n seconds, at most 5 minutes
+    "steps": Backoff(steps_ms=(60_000, 300_000, 900_000)),  # 1, 5, 15 minutes
+}
 
 
 TIMEOUT_GROWTH = 1.5

@@ -170,7 +170,7 @@ class _TestWorker:
         """Register like any worker: with the tasks, their limits, and the schedules."""
         await self._backend.register()
         for schedule in self._app.schedules:
-            await declare(self._stores, schedule)
+            await declare(self._stores, schedule, actor=self._opened.author)
 
     async def _claim(self) -> Sequence[Task]:
         request = ClaimRequest(

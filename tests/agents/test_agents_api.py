@@ -10,7 +10,7 @@ from ade.agents import api as agents_api
 from ade.agents.api import ListAgents, ListSubagents, RegisterAgent, SetCapacity
 from ade.errors import InvalidAgent, NotPermitted, UnknownAgent, UnknownTask
 from ade.tasks.api.create import create_task
-from tests.domain import AgentStatus, NewTask, Role
+from tests.domain import AgentStatus, NewTask, Role, Worker
 from tests.server.operations import LOCAL, Operations
 from tests.server.wire import received
 
@@ -37,6 +37,21 @@ async def test_an_agent_is_registered_changed_and_removed(ops: Operations) -> No
         await agents_api.get_agent(ops.services, LOCAL, "team/coder-1")
     told = [(event.type, event.actor) for event in await ops.services.stores.events.newest(10)]
     assert told == [("agent.registered", "cli:tester")] * 3 + [("agent.removed", "cli:tester")]
+
+
+async def test_an_agent_shows_how_many_tasks_wait_for_its_workers(ops: Operations) -> None:
+    stores = ops.services.stores
+    for agent in ("coder", "retired"):
+        await agents_api.register_agent(ops.services, LOCAL, agent, RegisterAgent(max_tasks=2))
+    about = {"hostname": "h", "pid": 1, "started_at": ops.clock.now(), "version": "0"}
+    worker = Worker(id="w1", agent="coder", names=("greet",), queues=("mail",), **about)  # type: ignore[arg-type]
+    await stores.workers.register(worker, [], 60_000)
+    for queue in ("mail", "mail", "post"):
+        await create_task(ops.services, LOCAL, NewTask(name="greet", queue=queue))
+
+    listed = (await agents_api.list_agents(ops.services, LOCAL, ListAgents())).items
+    assert {agent.id: agent.queued_tasks for agent in listed} == {"coder": 2, "retired": 0}
+    assert (await agents_api.get_agent(ops.services, LOCAL, "coder")).queued_tasks == 2
 
 
 async def test_an_agent_is_offline_until_it_is_heard_of(ops: Operations) -> None:

@@ -123,7 +123,11 @@ async def test_work_is_done_in_the_folder_that_is_named(kit: TestKit, tmp_path: 
         ({**ASKED, "model": 7}, "Error: model must be a text, not 7"),
         ({**ASKED, "max_turns": "3"}, "Error: max_turns must be a whole number of at least 1, not '3'"),
         ({**ASKED, "max_turns": 0}, "Error: max_turns must be a whole number of at least 1, not 0"),
-        ({**ASKED, "priority": 99}, "Error: priority must be a whole number from 0 to 9, not 99"),
+        (
+            {**ASKED, "priority": 99},
+            "Error: priority 99 is not valid: use 0 (first) to 9 (last), or a name: urgent (1), high (3), normal (5),"
+            " low (7); the default is 5",
+        ),
         ({**ASKED, "tags": "weekly"}, "Error: tags must be a list of texts, not 'weekly'"),
         ({**ASKED, "tags": [1]}, "Error: tags must be a list of texts, not [1]"),
         ({**ASKED, "persist": "yes"}, "Error: persist must be true or false, not 'yes'"),

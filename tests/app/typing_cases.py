@@ -79,7 +79,7 @@ async def cases() -> None:
     await summarise.enqueue()  # type: ignore[call-arg] # url is missing
     await summarise.enqueue("x", limt=3)  # type: ignore[call-arg] # there is no such parameter
     await summarise.with_options(prio=3).enqueue("x")  # type: ignore[call-arg] # there is no such option
-    await summarise.with_options(priority="high").enqueue("x")  # type: ignore[arg-type] # a number from 0 to 9
+    await summarise.with_options(priority="asap").enqueue("x")  # type: ignore[arg-type] # no such priority
     with_context.enqueue(number="3").wait()  # type: ignore[arg-type] # a number
     summarise.call(3)  # type: ignore[arg-type] # url is text
 

@@ -30,13 +30,16 @@ async def person(ops: Operations, name: str, *roles: str, **more: Any) -> User:
 
 
 async def council(ops: Operations, policy: dict[str, Any] = ONE, **rules: Any) -> None:
-    """Ada writes and reviews, bob and cy review, root is the admin; what is called `greet` is held."""
+    """Ada writes and reviews, bob and cy review, root is the admin, zoe only writes; what is called `greet` is held."""
     await person(ops, "ada", "operator", "reviewer")
     await person(ops, "bob", "reviewer")
     await person(ops, "cy", "reviewer")
     await person(ops, "root", "admin")
+    await person(ops, "zoe", "operator")
     held = {**HELD, "policy": policy["id"]}
-    rulebook = {"guard": [held], "policy": [policy], "criticality": {"db:*": 100}, **rules}
+    # These stories are about people: a task that names nothing is harmless here.
+    harmless = {"unknown_resources": "low"}
+    rulebook = {"guard": [held], "policy": [policy], "criticality": {"db:*": 100}, "risk": harmless, **rules}
     await api_rulebook.apply_rulebook(ops.services, LOCAL, ApplyRulebook(rules=rulebook))
 
 
@@ -78,9 +81,17 @@ def digest_of(task: Task) -> str:
     return task.review.gate.digest
 
 
+def shown(task: Task) -> dict[str, Any]:
+    """What a reviewer of the task has seen."""
+    return {"approval": f"{task.id}.1", "digest": digest_of(task)}
+
+
 async def answer(
     ops: Operations, request: RequestContext, task: Task, decision: Decision = Decision.APPROVE, **more: Any
 ) -> Voted:
-    digest = more.pop("digest", None) or digest_of(task)
-    form = AnswerApproval(decision=decision, digest=digest, **more)
+    gate = None if task.review is None else task.review.gate
+    seen = {"approval": f"{task.id}.1", "digest": "0" * 64}
+    if gate is not None:
+        seen = {"approval": gate.id, "digest": gate.digest}
+    form = AnswerApproval(decision=decision, **(seen | more))
     return await approvals_api.respond_to_approval(ops.services, request, task.id, form)

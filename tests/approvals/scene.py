@@ -51,7 +51,8 @@ class Scene:
         return review.gate
 
     async def vote(self, handle: TaskHandle[Any], voter: str, decision: Decision = APPROVE, **more: Any) -> Task:
-        known = {"digest": (await self.gate(handle)).digest, "reason": "because"}
+        gate = await self.gate(handle)
+        known = {"approval": gate.id, "digest": gate.digest, "reason": "because"}
         return await approvals_service.vote(
             self.stores, handle.id, VoteRequest(voter=voter, decision=decision, **(known | more))
         )

@@ -415,8 +415,8 @@ async def test_bypass(here: Scene) -> None:
     assert review is not None
     assert review.bypass is not None
     [later] = [gate for gate in review.gates if gate.step == "after the fact"]
-    ballot = VoteRequest(voter="bob", decision=APPROVE, digest=later.digest, reason="was right")
-    await approvals_service.vote(here.stores, task.id, ballot, gate_id=later.id)
+    ballot = VoteRequest(voter="bob", decision=APPROVE, approval=later.id, digest=later.digest, reason="was right")
+    await approvals_service.vote(here.stores, task.id, ballot)
     assert (await task.status()) is Status.COMPLETED
 
 
@@ -501,7 +501,9 @@ class TestBatch:
         await here.rules(ONE, criticality={"*": 100})
         task = await here.asked(resources=[f"db:{number}" for number in range(16)])
         gate = await here.gate(task)
-        ballot = VoteRequest(voter="bob", decision=APPROVE, digest="", authenticated_at=here.kit.clock.now())
+        ballot = VoteRequest(
+            voter="bob", decision=APPROVE, approval="", digest="", authenticated_at=here.kit.clock.now()
+        )
         with pytest.raises(NotPermitted):
             await approvals_service.vote_in_batch(here.stores, gate, gate.digest, ballot)
 
@@ -569,7 +571,7 @@ class TestHumanInboxVerbs:
     async def test_an_amended_task_is_another_one_and_others_must_answer(self, here: Scene) -> None:
         task = await here.asked()
         before = await here.gate(task)
-        ballot = VoteRequest(voter="bob", decision=CHANGES, digest=before.digest)
+        ballot = VoteRequest(voter="bob", decision=CHANGES, approval=before.id, digest=before.digest)
         await approvals_service.amend(here.stores, here.kit._opened.payloads, task.id, ballot, args=_args("bank"))
         await here.kit.drain()
 
@@ -582,9 +584,9 @@ class TestHumanInboxVerbs:
 
     async def test_only_who_is_asked_can_amend_it_and_only_what_he_has_seen(self, here: Scene) -> None:
         task = await here.asked()
-        digest, payloads = (await here.gate(task)).digest, here.kit._opened.payloads
-        for voter, seen in (("ada", digest), ("bob", "0" * 64)):
-            ballot = VoteRequest(voter=voter, decision=CHANGES, digest=seen)
+        gate, payloads = await here.gate(task), here.kit._opened.payloads
+        for voter, seen in (("ada", gate.digest), ("bob", "0" * 64)):
+            ballot = VoteRequest(voter=voter, decision=CHANGES, approval=gate.id, digest=seen)
             with pytest.raises((ConflictOfInterest, DigestMismatch)):
                 await approvals_service.amend(here.stores, payloads, task.id, ballot, args=_args("bank"))
         assert (await here.gate(task)).votes == ()

@@ -19,7 +19,8 @@ RULE = {"rules": [{"needed": 1, "roles": ["reviewer"]}]}
 
 @pytest.fixture
 async def stores(stores: Stores) -> Stores:
-    await add_user(stores, User(id="bob", roles=frozenset({"reviewer"})))
+    for name in ("ada", "bob"):
+        await add_user(stores, User(id=name, roles=frozenset({"reviewer"})))
     policies: list[dict[str, Any]] = [
         {"id": "silent", "names": ["mail"], **RULE},
         {"id": "long", "names": ["deploy"], "expires_after": "30d", **RULE},

@@ -112,8 +112,8 @@ async def test_nobody_is_asked_but_the_window_and_the_hand_still_count(here: Sce
     await runtime.switch(here.stores, "auto_approve_low_risk", True, actor="root")
     now = datetime.fromtimestamp(here.kit.clock.now() / 1000, UTC)
     window = (now + timedelta(hours=1), now + timedelta(hours=2))
-    later = await here.app.enqueue("plain", {"what": "later"}, approval="easy", window=window)
-    by_hand = await here.app.enqueue("plain", {"what": "hand"}, approval="easy", start="by_hand")
+    later = await here.app.enqueue("plain", {"what": "later"}, approval="easy", window=window, author="ada")
+    by_hand = await here.app.enqueue("plain", {"what": "hand"}, approval="easy", start="by_hand", author="ada")
     await here.kit.drain()
 
     assert here.deployed == []
@@ -209,7 +209,7 @@ async def test_the_audit_knows_an_automatic_approval_of_a_replay(here: Scene) ->
     await here.rules({**EASY, "auto_approve": "low"})
     await runtime.switch(here.stores, "auto_approve_low_risk", True, actor="root")
     here.fails = True
-    task = await here.app.enqueue("plain", {"what": "x"}, approval="easy")
+    task = await here.app.enqueue("plain", {"what": "x"}, approval="easy", author="ada")
     await here.kit.drain()
     here.fails = False
     await submission.replay(here.stores, here.kit._opened.payloads, task.id)
@@ -337,8 +337,8 @@ async def test_a_no_after_the_fact_undoes_nothing_by_itself(here: Scene) -> None
     review = (await task.get()).review
     assert review is not None
     [later] = [gate for gate in review.gates if gate.step == "after the fact"]
-    ballot = VoteRequest(voter="bob", decision=REJECT, digest=later.digest)
-    await approvals_service.vote(here.stores, task.id, ballot, gate_id=later.id)
+    ballot = VoteRequest(voter="bob", decision=REJECT, approval=later.id, digest=later.digest)
+    await approvals_service.vote(here.stores, task.id, ballot)
     await here.kit.drain()
 
     assert done == []
@@ -369,7 +369,8 @@ async def test_what_went_back_unchanged_can_still_be_dismissed(here: Scene) -> N
 
 async def test_an_amendment_must_change_something_that_matters(here: Scene) -> None:
     task = await here.asked()
-    ballot = VoteRequest(voter="bob", decision=CHANGES, digest=(await here.gate(task)).digest)
+    gate = await here.gate(task)
+    ballot = VoteRequest(voter="bob", decision=CHANGES, approval=gate.id, digest=gate.digest)
     with pytest.raises(InvalidTask):
         await approvals_service.amend(here.stores, here.kit._opened.payloads, task.id, ballot, priority=0)
     assert (await here.gate(task)).votes == ()

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import Raw
@@ -28,7 +29,8 @@ from ade.composition.stores import open_stores
 
 async def main(url, task_id, digest, *voters):
     stores = await open_stores(url)
-    ballots = [VoteRequest(voter=voter, decision=Decision.APPROVE, digest=digest) for voter in voters]
+    gate = f"{task_id}.1"
+    ballots = [VoteRequest(voter=voter, decision=Decision.APPROVE, approval=gate, digest=digest) for voter in voters]
     await asyncio.gather(*(vote(stores, task_id, ballot) for ballot in ballots))
     await stores.close()
 
@@ -39,7 +41,7 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.fixture(params=["memory", "sqlite", "valkey", "cluster"])
 async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stores]:
     async with sound(await BACKENDS[request.param].open(tmp_path, None)) as opened:
-        for voter in VOTERS:
+        for voter in ("ada", *VOTERS):
             await add_user(opened, User(id=voter, roles=frozenset({"reviewer"})))
         yield opened
 
@@ -74,9 +76,14 @@ async def now(stores: Stores, task: Task) -> Task:
     return found
 
 
+def shown(task: Task) -> dict[str, Any]:
+    """What the voters have seen."""
+    return {"approval": f"{task.id}.1", "digest": task.digest}
+
+
 async def test_the_same_click_a_hundred_times_is_one_vote(stores: Stores) -> None:
     task = await asked(stores, 2)
-    ballot = VoteRequest(voter=VOTERS[0], decision=APPROVE, digest=task.digest or "")
+    ballot = VoteRequest(voter=VOTERS[0], decision=APPROVE, **shown(task))
     answers = await asyncio.gather(*(approvals_service.vote(stores, task.id, ballot) for _ in range(100)))
 
     found = await now(stores, task)
@@ -87,7 +94,7 @@ async def test_the_same_click_a_hundred_times_is_one_vote(stores: Stores) -> Non
 
 async def test_the_last_vote_a_hundred_times_lets_the_task_through_once(stores: Stores) -> None:
     task = await asked(stores, 1)
-    ballot = VoteRequest(voter=VOTERS[0], decision=APPROVE, digest=task.digest or "")
+    ballot = VoteRequest(voter=VOTERS[0], decision=APPROVE, **shown(task))
     answers = await asyncio.gather(*(approvals_service.vote(stores, task.id, ballot) for _ in range(100)))
 
     assert {answer.status for answer in answers} == {Status.PENDING}
@@ -97,7 +104,7 @@ async def test_the_last_vote_a_hundred_times_lets_the_task_through_once(stores: 
 
 async def test_of_twenty_people_at_once_all_are_heard(stores: Stores) -> None:
     task = await asked(stores, 20)
-    ballots = [VoteRequest(voter=voter, decision=APPROVE, digest=task.digest or "") for voter in VOTERS]
+    ballots = [VoteRequest(voter=voter, decision=APPROVE, **shown(task)) for voter in VOTERS]
     await asyncio.gather(*(approvals_service.vote(stores, task.id, ballot) for ballot in ballots))
 
     found = await now(stores, task)
@@ -110,7 +117,7 @@ async def test_of_twenty_people_at_once_all_are_heard(stores: Stores) -> None:
 async def test_yes_and_no_at_once_are_decided_once_and_never_again(stores: Stores) -> None:
     task = await asked(stores, 5)
     ballots = [
-        VoteRequest(voter=voter, decision=REJECT if number == 7 else APPROVE, digest=task.digest or "")
+        VoteRequest(voter=voter, decision=REJECT if number == 7 else APPROVE, **shown(task))
         for number, voter in enumerate(VOTERS)
     ]
     answers = await asyncio.gather(
@@ -132,7 +139,7 @@ async def test_yes_and_no_at_once_are_decided_once_and_never_again(stores: Store
 
 async def test_two_processes_count_together(tmp_path: Path) -> None:
     stores = await BACKENDS["sqlite"].open(tmp_path, None)
-    for voter in VOTERS:
+    for voter in ("ada", *VOTERS):
         await add_user(stores, User(id=voter, roles=frozenset({"reviewer"})))
     task = await asked(stores, 20)
     command = [sys.executable, "-c", PROGRAM, f"sqlite:///{tmp_path / 'ade.db'}", task.id, task.digest or ""]

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from ade.accounts.model import InvalidDelegation
-from ade.approvals.model import DEEPEST, Chain, Delegation, Subject, chains_to, check_delegation
+from ade.approvals.delegations import check_delegation
+from ade.approvals.model import DEEPEST, Chain, Delegation, Subject, chains_to
 from ade.approvals.risk import RiskLevel
 from tests.fuzz.table import passes
 

@@ -202,8 +202,8 @@ def test_a_rule_that_allows_holds_only_if_everything_fits() -> None:
     assert not allows(within, arguments={"from": "/tmp/../srv/b"})
     assert not allows(within, arguments={"from": "../tmp/b"})
     assert not allows(within, arguments={})
-    assert allows({"resources": ["test:*"]}, resources=["test:a"])
-    assert not allows({"resources": ["test:*"]}, resources=["test:a", "db:main"])
+    assert allows({"resources": ["test:*"]}, resources=["test:a"], trusted_resources=["test:a"])
+    assert not allows({"resources": ["test:*"]}, resources=["test:a", "db:main"], trusted_resources=["test:a"])
     assert not allows({"when": {"command": "git status"}}, arguments={"command": ["git status", "rm -rf /"]})
 
 

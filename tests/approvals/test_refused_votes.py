@@ -33,9 +33,9 @@ from tests.approvals.people import (
     as_caller,
     by,
     council,
-    digest_of,
     held,
     person,
+    shown,
     through_token,
 )
 from tests.domain import (
@@ -98,7 +98,7 @@ async def test_an_author_does_not_approve_by_session_token_or_link(ops: Operatio
 async def test_an_author_does_not_approve_among_many(ops: Operations) -> None:
     await council(ops)
     own, other = await held(ops), await held(ops, author="zoe")
-    items = [BatchItem(task_id=task.id, digest=digest_of(task)) for task in (own, other)]
+    items = [BatchItem(task_id=task.id, **shown(task)) for task in (own, other)]
     ada = await by(ops, "ada", "respond_to_approvals")
     done = await approvals_api.respond_to_approvals(ops.services, ada, AnswerApprovals(decision="approve", items=items))
     assert [one.code for one in done.items] == ["conflict_of_interest", ""]
@@ -153,12 +153,12 @@ async def test_whoever_answers_for_an_agent_does_not_approve_what_it_asks_for(op
 
 
 async def _respond(ops: Operations, request: RequestContext, task: Task) -> Any:
-    form = AnswerApproval(decision=Decision.APPROVE, digest=digest_of(task))
+    form = AnswerApproval(decision=Decision.APPROVE, **shown(task))
     return await approvals_api.respond_to_approval(ops.services, request, task.id, form)
 
 
 async def _batch(ops: Operations, request: RequestContext, task: Task) -> Any:
-    form = AnswerApprovals(decision="approve", items=[BatchItem(task_id=task.id, digest=digest_of(task))])
+    form = AnswerApprovals(decision="approve", items=[BatchItem(task_id=task.id, **shown(task))])
     return await approvals_api.respond_to_approvals(ops.services, request, form)
 
 
@@ -167,7 +167,7 @@ async def _delegate(ops: Operations, request: RequestContext, task: Task) -> Any
 
 
 async def _amend(ops: Operations, request: RequestContext, task: Task) -> Any:
-    form = AmendApproval(digest=digest_of(task), args={"name": "Eve"})
+    form = AmendApproval(**shown(task), args={"name": "Eve"})
     return await approvals_api.amend_approval(ops.services, request, task.id, form)
 
 

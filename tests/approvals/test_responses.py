@@ -270,7 +270,8 @@ async def test_the_same_response_twice_counts_once_and_another_comes_too_late(sh
 
 async def test_a_handle_responds_too(shop: Scene) -> None:
     handle = await held(shop)
-    await handle.vote("respond", by="bob", digest=(await shop.gate(handle)).digest, text="later")
+    gate = await shop.gate(handle)
+    await handle.vote("respond", by="bob", approval=gate.id, digest=gate.digest, text="later")
 
     assert await ended(shop, handle) is Status.COMPLETED
     assert shop.responses[0].text == "later"

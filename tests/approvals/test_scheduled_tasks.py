@@ -65,7 +65,7 @@ class Night:
 
     async def vote(self, task: Task, voter: str) -> Task:
         assert task.digest is not None
-        ballot = VoteRequest(voter=voter, decision=Decision.APPROVE, digest=task.digest)
+        ballot = VoteRequest(voter=voter, decision=Decision.APPROVE, approval=f"{task.id}.1", digest=task.digest)
         return await vote(self.stores, task.id, ballot)
 
 
@@ -112,7 +112,7 @@ async def test_a_firing_that_somebody_must_look_at_waits_and_its_author_cannot_a
 async def test_only_what_a_rule_is_for_is_held(night: Night) -> None:
     large = Raw(b'{"what":"%s"}' % (b"x" * 200))  # kept beside the record
     await night.rules({**NEVER, "when": {"what": "xxx*"}}, {**ASK, "when": {"what": "disk"}})
-    await schedules.put(night.stores, WIPE)
+    await schedules.put(night.stores, WIPE, actor="ada")
     await schedules.put(night.stores, Schedule(name="large", cron="0 * * * *", task_name="wipe", args=large))
     await schedules.put(night.stores, Schedule(name="free", cron="0 * * * *", task_name="wipe"))
     await night.passes()

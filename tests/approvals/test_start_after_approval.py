@@ -186,11 +186,11 @@ async def test_what_was_bypassed_is_judged_afterwards_by_others(shop: Scene) -> 
     [later, _] = (await task.get()).review.gates  # type: ignore[union-attr]  # it has one
 
     def ballot(voter: str) -> VoteRequest:
-        return VoteRequest(voter=voter, decision=REJECT, digest=later.digest)
+        return VoteRequest(voter=voter, decision=REJECT, approval=later.id, digest=later.digest)
 
     with pytest.raises(ConflictOfInterest):
-        await approvals_service.vote(shop.stores, task.id, ballot("root"), gate_id=later.id)
-    judged = await approvals_service.vote(shop.stores, task.id, ballot("bob"), gate_id=later.id)
+        await approvals_service.vote(shop.stores, task.id, ballot("root"))
+    judged = await approvals_service.vote(shop.stores, task.id, ballot("bob"))
     assert judged.review is not None
     assert judged.review.gates[0].state is GateState.REJECTED
     assert (judged.status, shop.deployed) == (Status.COMPLETED, ["shop"])
@@ -222,8 +222,8 @@ async def test_what_was_bypassed_and_found_wrong_does_not_run_again(shop: Scene)
     await shop.kit.drain()
     assert await task.status() is Status.FAILED
     [later, _] = (await task.get()).review.gates  # type: ignore[union-attr]  # it has one
-    ballot = VoteRequest(voter="bob", decision=REJECT, digest=later.digest)
-    await approvals_service.vote(shop.stores, task.id, ballot, gate_id=later.id)
+    ballot = VoteRequest(voter="bob", decision=REJECT, approval=later.id, digest=later.digest)
+    await approvals_service.vote(shop.stores, task.id, ballot)
     await replay(shop.stores, payloads, task.id)
     await shop.kit.drain()
 
@@ -240,6 +240,9 @@ async def test_what_passed_by_itself_and_was_changed_then_is_put_before_people(s
         noted.append(what)
 
     task = await note.with_options(approval="one", author="ada").enqueue("harmless")
+    passed = (await task.get()).risk
+    assert passed is not None
+    assert (passed["auto_approvable"], passed["assessed_by"]) == (True, "ade-risk/1")
     await overwrite(shop, await task.get(), args=Raw(b'{"what": "harmful"}'))
     await shop.kit.drain()
 

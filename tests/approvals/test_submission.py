@@ -40,7 +40,7 @@ class Office(Scene):
 
 @asynccontextmanager
 async def _office() -> AsyncIterator[Office]:
-    app = Ade("memory://")
+    app = Ade("memory://", author="ada")
 
     @app.task(name="wipe")
     async def wipe(what: str) -> None:

@@ -30,6 +30,7 @@ from tests.tasks.queue_driver import QueueDriver
 DAY = 86_400_000
 BOOK = {
     "criticality": {"db:main": 100},
+    "risk": {"unknown_resources": "low"},  # these stories are about people: a task that names nothing is harmless here
     "policy": [
         {
             "id": "pairs",
@@ -60,8 +61,8 @@ async def asked(queue: QueueDriver, *policies: str, author: str = "ada", **field
 async def answer(stores: Stores, task: Task, voter: str, decision: str = "approve", **more: Any) -> Task:
     gate = gate_to_answer(task)
     assert gate is not None
-    ballot = VoteRequest(voter=voter, decision=Decision(decision), digest=gate.digest, **more)
-    return await approvals_service.vote(stores, task.id, ballot, gate_id=gate.id)
+    ballot = VoteRequest(voter=voter, decision=Decision(decision), approval=gate.id, digest=gate.digest, **more)
+    return await approvals_service.vote(stores, task.id, ballot)
 
 
 async def seen(queue: QueueDriver, task: Task) -> ReviewView:
@@ -197,6 +198,26 @@ async def test_an_approval_tells_how_it_stands(queue: QueueDriver, stores: Store
     assert [comment.text for comment in review.comments] == ["on which day?"]
     assert review.risk is not None
     assert review.risk["level"] == gate.level
+    assert (review.risk["auto_approvable"], review.risk["assessed_by"]) == (False, "ade-risk/1")
+
+
+async def test_people_are_shown_by_their_display_names(queue: QueueDriver, stores: Stores) -> None:
+    for account, name in (("ada", "Ada Lovelace"), ("rita", "Rita Levi"), ("rob", "Rob Pike")):
+        await change_user(stores, account, UserChanges(display_name=name))
+    task = await asked(queue, "pairs")
+    await answer(stores, task, "rita")
+
+    [pending] = await waiting(stores)
+    assert (pending.author, pending.author_name) == ("ada", "Ada Lovelace")
+    [gate] = (await seen(queue, task)).gates
+    assert [(vote.voter, vote.voter_name) for vote in gate.votes] == [("rita", "Rita Levi")]
+    assert gate.names == {"ada": "Ada Lovelace", "rita": "Rita Levi", "rob": "Rob Pike"}  # ruth has none
+    await change_user(stores, "ada", UserChanges(display_name="Ada King"))
+    [pending] = await waiting(stores)
+    assert pending.author_name == "Ada King"
+    [stored] = await stores.tasks.get([task.id])
+    assert stored is not None
+    assert (stored.author_id, stored.author_name) == ("ada", "Ada Lovelace")  # as it was then
 
 
 async def test_votes_that_do_not_count_say_why(queue: QueueDriver, stores: Stores) -> None:

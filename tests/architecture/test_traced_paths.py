@@ -127,7 +127,8 @@ async def test_a_vote_over_http(trace: Trace, tmp_path: Path) -> None:
 
         async def vote() -> None:
             task = tasks.pop()
-            body = {"decision": "approve", "digest": task["digest"], "reason": "fine"}
+            shown = {"approval": f"{task['id']}.1", "digest": task["digest"]}
+            body = {"decision": "approve", **shown, "reason": "fine"}
             answer = await server.ask("POST", f"/api/v1/approvals/{task['id']}/respond", body, by=Role.REVIEWER)
             assert (answer.status, answer.json()["state"]) == (200, "approved"), answer
 

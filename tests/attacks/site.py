@@ -100,8 +100,8 @@ def bank(done: list[dict[str, Any]], settings: Any) -> Ade:
         return Preview(changes=[f"{service} is replaced"])
 
     @app.task(name="parent")
-    async def parent(ctx: Context, to: str) -> str:
-        return (await ctx.enqueue(pay, to)).id
+    async def parent(ctx: Context, to: str, author: str | None = None) -> str:
+        return (await ctx.enqueue(pay if author is None else pay.with_options(author=author), to)).id
 
     @app.task(name="wipe")
     async def wipe(disk: str, ctx: Context) -> str:
@@ -116,7 +116,26 @@ def bank(done: list[dict[str, Any]], settings: Any) -> Ade:
             done.append({"drop": (response.args or {"table": table})["table"]})
         return response.text
 
+    _with_resources(app, done)
     return app
+
+
+def _with_resources(app: Ade, done: list[dict[str, Any]]) -> None:
+    """Tasks whose definition or preview says what they change."""
+
+    @app.task(name="wire", resources=["bank:main"], tags=["money"])
+    async def wire(to: str) -> str:
+        done.append({"wire": to})
+        return "wired"
+
+    @app.task(name="migrate")
+    async def migrate(table: str = "people") -> str:
+        done.append({"migrate": table})
+        return "migrated"
+
+    @migrate.preview
+    async def plan_migration(table: str = "people") -> Preview:
+        return Preview(changes=[{"resource": "db:main", "table": table}], versions={"schema:main": "7"})
 
 
 @asynccontextmanager

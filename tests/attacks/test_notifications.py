@@ -10,7 +10,7 @@ import pytest
 
 from tests.attacks.site import Site, open_site
 from tests.common.http.servers import Server, Visit, answer, serving
-from tests.domain import Role, UserChanges, change_user
+from tests.domain import Role, UserChanges, change_user, set_password
 from tests.notifications.mail_server import Mailbox, mail_server
 from tests.waiting import eventually
 
@@ -122,7 +122,11 @@ async def test_roles_and_passwords_that_an_admin_sets_are_reported_to_their_owne
     changes = UserChanges(roles=frozenset({Role.VIEWER}))
     await change_user(post.site.stores, "rita", changes, actor="ada")
 
-    assert await post.until("rita", "Your account was changed")
+    assert await post.until("rita", "The roles of your account were changed")
+    await set_password(post.site.stores, "rita", "a password that ada chose", actor="ada")
+    assert await post.until("rita", "The password of your account was set by another account")
+    await set_password(post.site.stores, "rita", "and one that ada chose as rita", actor="rita")
+    assert await post.until("rita", "The password of your account was changed")
 
 
 async def test_an_agent_cannot_enqueue_a_message_of_its_own(post: Post) -> None:

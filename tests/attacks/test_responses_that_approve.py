@@ -59,7 +59,7 @@ async def test_an_approval_of_the_first_arguments_does_not_count_for_the_edited_
     await site.vote("rita", task_id, "respond", args={"table": "everything"})
     edited = await gate(site, task_id)
     assert edited["about"] == {"table": "everything"}
-    body = {"decision": "approve", "digest": seen["digest"], "password": PASSWORD}
+    body = {"decision": "approve", "approval": seen["id"], "digest": seen["digest"], "password": PASSWORD}
     for approval in (seen["id"], edited["id"]):
         late = await site.ask("rob", "POST", f"/approvals/{task_id}/respond", {**body, "approval": approval})
         assert late.status == 409, late

@@ -20,7 +20,8 @@ TWO = {"id": "two", "rules": [{"needed": 2, "roles": ["reviewer"]}]}
 
 @pytest.mark.parametrize("policy", ["anyone", "self", "nobody", "friends"])
 async def test_a_guard_without_a_policy_still_needs_the_usual_quorum(site: Site, policy: str) -> None:
-    await site.rules(guard=[GUARD], policy=WEAK, criticality={"bank:*": 100})
+    payee = {"names": ["pay"], "argument": "to", "resource": "payee:{value}"}  # without it, the risk is critical
+    await site.rules(guard=[GUARD], policy=WEAK, criticality={"bank:*": 100}, resource=[payee])
     accounts = ["bank:main", "bank:payroll", "bank:reserve"]  # a high risk, which two reviewers must approve
     task = await site.enqueue("pay", args={"to": "mallory"}, resources=accounts, approval=[policy])
     assert task["status"] == "reviewing"
@@ -50,7 +51,7 @@ async def test_a_named_policy_of_the_guard_is_not_weakened(site: Site, policy: s
 @pytest.mark.parametrize("policy", ["self", "nobody"])
 async def test_a_task_with_a_preview_keeps_the_usual_quorum(site: Site, policy: str) -> None:
     await site.rules(policy=WEAK)
-    await site.ask("ada", "PUT", "/features/auto_approve_low_risk", {"on": True})
+    await site.ask("ada", "PUT", "/features/auto_approve_low_risk", {"is_on": True})
     task = await site.enqueue("deploy", args={"service": "web"}, approval=[policy])
     await site.until(task["id"], "reviewing")
     refused = await site.vote("mallory", task["id"])

@@ -49,6 +49,8 @@ def test_agents_are_listed_with_what_they_do_and_may_do(staff: Call) -> None:
     assert listed["coder"]["status"] == "active"
     assert staff("agents").lines[0].split()[:3] == ["AGENT", "STATUS", "USED"]
     assert staff("agents", "list").lines[1].split()[:4] == ["coder", "active", "2", "3"]
+    assert staff("agents").lines[0].split()[5] == "QUEUED"
+    assert [agent["queued_tasks"] for agent in listed.values()] == [0, 0]
 
 
 def test_an_agent_is_shown_with_its_runs(staff: Call) -> None:

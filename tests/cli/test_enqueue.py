@@ -126,3 +126,40 @@ def test_a_task_may_need_capabilities(shop: Call) -> None:
     assert any(line.split() == ["needs", "gpu,", "net"] for line in shop("show", task["id"]).lines)
     assert shop("enqueue", "pack", "item=lamp", "--needs", "No").code == 2
     assert shop("draft", "pack", "item=lamp", "--needs", "gpu", "--json").json["needs"] == ["gpu"]
+
+
+def test_a_priority_by_name_and_a_preset_of_delays(shop: Call) -> None:
+    task = shop("enqueue", "pack", "item=lamp", "--priority", "urgent", "--backoff", "steps", "--json").json
+    assert (task["priority"], task["backoff"]["steps_ms"]) == (1, [60_000, 300_000, 900_000])
+    listed = shop("enqueue", "pack", "item=lamp", "--backoff", "30s,2h", "--json").json
+    assert listed["backoff"]["steps_ms"] == [30_000, 7_200_000]
+    draft = shop("draft", "new", "pack", "item=lamp", "--priority", "low", "--json").json
+    assert shop("draft", "edit", draft["id"], "--priority", "high", "--json").json["priority"] == 3
+    assert shop("schedules", "add", "nightly", "0 0 * * *", "tidy", "--priority", "low", "--json").json["priority"] == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--priority", "asap"], "urgent (1), high (3), normal (5), low (7)"),
+        (["--backoff", "linear"], "exponential or steps, or delays such as 30s or 1m,5m,15m"),
+    ],
+)
+def test_an_unknown_name_stores_nothing(shop: Call, options: list[str], message: str) -> None:
+    answer = shop("--json", "enqueue", "pack", "item=lamp", *options)
+    assert (answer.code, answer.error["code"]) == (2, "invalid_task")
+    assert message in answer.error["message"]
+    assert count_tasks() == 0
+
+
+def test_a_task_is_found_by_its_team_and_ticket(shop: Call) -> None:
+    made = shop("enqueue", "pack", "item=lamp", "--team", "support", "--ticket", "OPS-7").out.strip()
+    other = shop("enqueue", "pack", "item=sofa", "--team", "support", "--ticket", "OPS-8").out.strip()
+    shop("enqueue", "pack", "item=bed")
+    assert [task["id"] for task in shop("tasks", "--team", "support", "--json").json["items"]] == [other, made]
+    assert [task["id"] for task in shop("tasks", "--ticket", "OPS-7", "--json").json["items"]] == [made]
+    shown = shop("show", made).out
+    assert "support" in shown
+    assert "OPS-7" in shown
+    assert shop("cancel", "--ticket", "OPS-8", "--yes", "--json").json["changed"] == [other]
+    assert shop("enqueue", "pack", "item=lamp", "--team", "").code == 2

@@ -10,8 +10,8 @@ from ade.cli.output import Cell, Row, aligned, printable
 from ade.cli.parameters import distance, moment_ms, seconds_of
 from ade.cli.terminal import fitted
 from ade.errors import InvalidFilter
+from ade.tasks.attempts import attempts_of
 from ade.tasks.commands.options import parse_pairs
-from ade.tasks.commands.tasks import attempts_of
 from ade.tasks.commands.wait import progress_text
 from ade.tasks.reasons import short_span
 from tests.domain import Event

@@ -74,6 +74,16 @@ def test_an_operator_takes_a_lock_away_and_says_why(busy: Call) -> None:
     assert (again.code, again.error["code"]) == (4, "lock_lost")
 
 
+def test_the_events_of_one_lock_are_shown_alone(busy: Call) -> None:
+    told = busy("events", "tail", "--after", "0", "--lock", DB, "--json").json_lines
+    named = [[item["resource"] for item in event["payload"]["items"]] for event in told]
+    assert named
+    assert all(DB in resources for resources in named)
+    assert busy("events", "tail", "--lock", "repo:nothing").out == ""
+    assert busy("events", "tail", "--lock", DB, "--type", "lock.deadlock").out == ""
+    assert busy("events", "tail", "--lock", "{x}").code == 2
+
+
 def test_who_waits_for_whom_is_drawn(busy: Call, folder: Path) -> None:
     lines = busy("locks", "graph").lines
 
@@ -124,6 +134,17 @@ class TestACommandUnderALock:
         refused = call(folder, *asked)
 
         assert (refused.returncode, "lock_rate_limited" in refused.stderr) == (5, True)
+
+    def test_an_account_that_the_rulebook_does_not_name_is_refused(self, shop: Call, folder: Path) -> None:
+        (folder / "rules.toml").write_text('[[locks]]\nnames = ["prod:*"]\naccounts = ["olga"]\n')
+        assert shop("policies", "apply", "rules.toml").code == 0
+        asked = (*ACQUIRE, "--write", "prod:db", "--", "true")
+
+        refused = call(folder, *asked, ADE_USER="rita")
+        allowed = call(folder, *asked, ADE_USER="olga")
+
+        assert (refused.returncode, "lock_not_permitted" in refused.stderr) == (7, True), refused.stderr
+        assert allowed.returncode == 0, allowed.stderr
 
     def test_somebody_who_must_not_wait_hears_so(self, busy: Call, folder: Path) -> None:
         refused = call(folder, *ACQUIRE, "--write", REPO, "--wait", "0", "--", "true")

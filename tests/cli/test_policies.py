@@ -14,6 +14,9 @@ BOOK = """
 [criticality]
 "db:*" = 80
 
+[risk]
+unknown_resources = "low"
+
 [[guard]]
 name = "send"
 when = { address = "nowhere*" }

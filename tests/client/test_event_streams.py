@@ -57,9 +57,9 @@ async def some(items: AsyncIterator[T], count: int) -> list[T]:
 
 async def test_events_come_as_they_happen_and_gaps_are_told() -> None:
     async with story(stream(batch(5, 6), Gap(6, 9), batch(10))) as told:
-        items = aiter(told.client.follow_events(after=4, types=["task.*"], queues=["q", "r"]))
+        items = aiter(told.client.follow_events(after=4, types=["task.*"], queues=["q", "r"], locks=["repo:app"]))
         assert await some(items, 4) == [event(5), event(6), Gap(6, 9), event(10)]
-        assert told.lines == ["GET /api/v1/events?type=task.%2A&queue=q&queue=r&after=4"]
+        assert told.lines == ["GET /api/v1/events?type=task.%2A&queue=q&queue=r&lock=repo%3Aapp&after=4"]
         assert told.asked("accept") == ["text/event-stream"]
 
 

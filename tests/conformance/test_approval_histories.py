@@ -203,6 +203,7 @@ class ApprovalHistories(StoreHistories):
         ballot = VoteRequest(
             voter=voter,
             decision=decision,
+            approval=gate.id,
             digest=digest,
             on_behalf_of=for_whom,
             authenticated_at=self.clock.now() if has_password else None,
@@ -241,9 +242,13 @@ class ApprovalHistories(StoreHistories):
         task = self.some(number)
         for gate in task.review.gates if task and task.review else ():
             ballot = VoteRequest(
-                voter=voter, decision=Decision.REJECT, digest=gate.digest, authenticated_at=self.clock.now()
+                voter=voter,
+                decision=Decision.REJECT,
+                approval=gate.id,
+                digest=gate.digest,
+                authenticated_at=self.clock.now(),
             )
-            self.attempt(partial(approvals_service.vote, task_id=gate.task_id, ballot=ballot, gate_id=gate.id))
+            self.attempt(partial(approvals_service.vote, task_id=gate.task_id, ballot=ballot))
 
     @rule(number=pick, editor=anybody, is_lost=seldom)
     def edit(self, number: int, editor: str, is_lost: bool) -> None:

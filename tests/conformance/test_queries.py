@@ -193,3 +193,37 @@ async def test_the_health_of_a_store_is_a_list_of_facts(scene: Scene) -> None:
     assert health.facts
     assert health.warnings == []
     await scene.stores.maintenance.checkpoint()
+
+
+async def test_tasks_are_found_by_team_and_by_ticket(scene: Scene) -> None:
+    payments = await scene.add(team="payments", ticket_ref="OPS-7", needs=("gpu",))
+    other = await scene.add(team="payments", ticket_ref="OPS-8 (second try)")
+    search = await scene.add(name="build", team="search", ticket_ref="OPS-7")
+    lone = await scene.add(ticket_ref="OPS-9")
+    await scene.add()
+    await scene.cancel(other.id)
+
+    assert await found(scene, team="payments") == [other.id, payments.id]
+    assert await found(scene, team="payments", oldest_first=True) == [payments.id, other.id]
+    assert await found(scene, ticket_ref="OPS-7") == [search.id, payments.id]
+    assert await found(scene, ticket_ref="OPS-7", team="search") == [search.id]
+    assert await found(scene, team="payments", statuses=frozenset({Status.CANCELLED})) == [other.id]
+    assert await found(scene, team="payments", name="build") == []
+    assert await found(scene, ticket_ref="OPS-9") == [lone.id]
+    assert await found(scene, team="pay") == await found(scene, ticket_ref="OPS") == []
+    assert await scene.stores.tasks.get([payments.id]) == [payments]
+
+
+async def test_pages_of_a_team_follow_each_other(scene: Scene) -> None:
+    tasks = [(await scene.add(team="t" if number % 2 else None)).id for number in range(9)][1::2]
+    first = await scene.stores.tasks.find(TaskQuery(team="t", limit=3))
+    second = await scene.stores.tasks.find(TaskQuery(team="t", limit=3, after=first.next))
+    assert [task.id for page in (first, second) for task in page.tasks] == tasks[::-1]
+    assert second.next is None
+
+
+async def test_a_pruned_task_is_found_no_more(scene: Scene) -> None:
+    task = await scene.add(team="payments", ticket_ref="OPS-7")
+    await scene.cancel(task.id)
+    await scene.stores.sweeps.prune([task.id])
+    assert await found(scene, team="payments") == await found(scene, ticket_ref="OPS-7") == []

@@ -98,6 +98,7 @@ class ResponseHistories(StoreHistories):
         ballot = VoteRequest(
             voter=voter,
             decision=decision,
+            approval=seen.id,
             digest=seen.digest,
             text="why" if responds else "",
             args={"subject": subject} if responds and edits else None,
@@ -106,7 +107,9 @@ class ResponseHistories(StoreHistories):
         )
         for gate_id in (seen.id, gates[-1].id):
             with suppress(AdeError):
-                self.do(approvals_service.vote(self.stores, seen.task_id, ballot, gate_id=gate_id))
+                self.do(
+                    approvals_service.vote(self.stores, seen.task_id, msgspec.structs.replace(ballot, approval=gate_id))
+                )
 
     @rule(number=pick, voter=st.sampled_from(REVIEWERS), subject=subjects, voters=st.permutations(REVIEWERS))
     def edit(self, number: int, voter: str, subject: int, voters: list[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from ade import Status
 from ade.errors import StoreCorrupt
 from tests.conformance.scene import Scene, raw
-from tests.domain import OutputLine
+from tests.domain import OutputLine, Review, is_past_retention
 
 
 async def test_a_duty_has_one_holder(scene: Scene) -> None:
@@ -59,6 +59,27 @@ async def test_old_final_tasks_are_found_oldest_first(scene: Scene) -> None:
 
     assert [task.id for task in old] == done[:2]
     assert len(await scene.stores.sweeps.finished_before(scene.clock.now(), 1)) == 1
+
+
+async def test_governed_tasks_and_dead_letters_are_listed_by_moments_of_their_own(scene: Scene) -> None:
+    review = Review(required=("usual",))
+    ids: dict[str, str] = {}
+    for what in ("plain", "governed", "letter", "governed letter"):
+        running = await scene.start(max_attempts=1, review=review if "governed" in what else None)
+        await (scene.fail_for_good(running) if "letter" in what else scene.succeed(running))
+        ids[running.id] = what
+    now = scene.clock.now() + 1
+
+    for _ in range(2):  # the second look need not read everything again
+        for letters, governed, listed in (
+            (now, now, {"plain", "governed", "letter", "governed letter"}),
+            (0, now, {"plain", "governed"}),
+            (now, 0, {"plain", "letter"}),
+            (0, 0, {"plain"}),
+        ):
+            old = await scene.stores.sweeps.finished_before(now, 10, dead_letters=letters, governed=governed)
+            assert {ids[task.id] for task in old} == listed
+            assert all(is_past_retention(task, now, letters, governed) for task in old)
 
 
 async def test_a_pruned_task_is_gone_with_all_that_belongs_to_it(scene: Scene) -> None:

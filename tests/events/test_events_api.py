@@ -79,6 +79,7 @@ async def test_a_filter_that_nothing_fits_is_answered_in_portions(ops: Operation
         ListEvents(queue=("",)),
         ListEvents(name=("a\nb",)),
         ListEvents(inbox=("\x00",)),
+        ListEvents(lock=("a{b",)),
         ListEvents(type=tuple(f"a{n}" for n in range(101))),
     ],
 )

@@ -59,6 +59,17 @@ def test_payload_fields_count_where_they_are() -> None:
     assert passes([("inbox", "chat-1")], event("inbox.enqueued", inbox_id="chat-1"))
 
 
+def test_a_lock_is_found_by_its_resource_and_in_tasks_that_wait_for_it() -> None:
+    asked = [("lock", "repo:app"), ("lock", "database:main")]
+    held = event("lock.acquired", items=[{"resource": "repo:web"}, {"resource": "repo:app", "mode": "exclusive"}])
+    assert passes(asked, held)
+    assert passes(asked, event("task.deferred", locks=["database:main"]))
+    assert not passes(asked, event("lock.acquired", items=[{"resource": "repo:application"}]))
+    assert not passes(asked, event("inbox.cleared", items=7, locks="repo:app"))
+    assert passes([("lock", "repo:caf\u0065\u0301")], event("lock.acquired", items=[{"resource": "repo:caf\u00e9"}]))
+    assert not passes(asked, event())
+
+
 def test_all_fields_must_hold() -> None:
     asked = [("type", "task.*"), ("queue", "mail"), ("task", TASK)]
     assert passes(asked, event(task_id=TASK, queue="mail"))
@@ -84,6 +95,9 @@ def test_all_fields_must_hold() -> None:
         ("name", "n" * 201),
         ("inbox", "with space"),
         ("inbox", "{x}"),
+        ("lock", ""),
+        ("lock", "{x}"),
+        ("lock", "x" * 513),
     ],
 )
 def test_what_is_not_understood_is_refused_with_a_sentence(field: str, value: str) -> None:
@@ -111,7 +125,7 @@ json = st.recursive(
 @given(
     st.lists(st.lists(words, min_size=1, max_size=3).map(".".join), max_size=3),
     st.lists(words, min_size=1, max_size=3).map(".".join),
-    st.dictionaries(st.sampled_from(["queue", "name", "inbox_id", "task_id"]), json, max_size=4),
+    st.dictionaries(st.sampled_from(["queue", "name", "inbox_id", "task_id", "items", "locks"]), json, max_size=4),
 )
 def test_a_compiled_filter_says_what_the_words_say(types: list[str], kind: str, payload: dict[str, object]) -> None:
     told = Event(type=kind, at=1, payload=payload)
@@ -119,6 +133,7 @@ def test_a_compiled_filter_says_what_the_words_say(types: list[str], kind: str, 
     assert plain(told) is (not types or kind in types)
     wide = compile_filter(EventFilter(types=frozenset(f"{each}.*" for each in types)))
     assert wide(told) is (not types or any(kind.startswith(f"{each}.") for each in types))
+    assert compile_filter(EventFilter(locks=frozenset({"repo:app"})))(told) is False  # whatever else is in there
     narrow = compile_filter(EventFilter(queues=frozenset({"q"}), inbox_ids=frozenset({"i"}), task_ids=frozenset({"t"})))
     assert narrow(told) is (
         payload.get("queue") == "q" and payload.get("inbox_id") == "i" and payload.get("task_id") == "t"

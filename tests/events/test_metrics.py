@@ -94,6 +94,34 @@ async def test_gauges_tell_what_is_there_now(queue: QueueDriver, stores: Stores)
     assert (value(read, "ade_workers_active_total"), value(read, "ade_workers_dead_total")) == (1, 1)
 
 
+async def test_an_agent_has_as_many_queued_tasks_as_its_workers_serve(queue: QueueDriver, stores: Stores) -> None:
+    def worker(worker_id: str, agent: str | None, names: tuple[str, ...], *queues: str) -> Worker:
+        now = queue.clock.now()
+        about = {"hostname": "h", "pid": 1, "started_at": now, "version": "0", "progress_at": now}
+        return Worker(id=worker_id, agent=agent, names=names, queues=queues, **about)  # type: ignore[arg-type]
+
+    for each in (
+        worker("w1", "coder", ("send", "print"), "mail"),
+        worker("w2", "coder", ("send",), "mail"),  # serves the same tasks, which count once
+        worker("w3", "writer", ("send",)),
+        worker("w4", "idle", ("draw",)),
+        worker("w5", None, ("send",)),
+    ):
+        await stores.workers.register(each, [], 30_000)
+    await stores.workers.register(worker("w6", "lost", ("send",)), [], 1_000)
+    queue.clock.advance(5)
+    for _ in range(3):
+        await queue.enqueue("send", queue="mail")
+    await queue.enqueue("send", queue="post")
+    await queue.enqueue("print")
+    await queue.claim("print")
+
+    read = await scrape(stores)
+    queued = {agent: value(read, "ade_agent_queued_tasks", agent=agent) for agent in ("coder", "writer", "idle")}
+    assert queued == {"coder": 3, "writer": 4, "idle": 0}
+    assert "lost" not in str(read)
+
+
 async def test_people_and_locks_are_waited_for(queue: QueueDriver, stores: Stores) -> None:
     await add_user(stores, User(id="ada", roles=frozenset({"admin"})))
     draft = await queue.enqueue("deploy", status=Status.DRAFT, author_id="ada", review=Review())

@@ -85,7 +85,7 @@ class Scenario:
                 self.worker()
             gate = found.review.gate if found.review is not None else None
             if gate is not None and found.status is Status.REVIEWING:
-                ballot = VoteRequest(voter="bob", decision=Decision.APPROVE, digest=gate.digest)
+                ballot = VoteRequest(voter="bob", decision=Decision.APPROVE, approval=gate.id, digest=gate.digest)
                 await approvals_service.vote(self.site.stores, task.id, ballot)
             return None
 

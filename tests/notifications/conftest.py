@@ -105,8 +105,8 @@ class Office:
         return found.review.gate
 
     async def vote(self, task: Task, voter: str, decision: Decision = Decision.APPROVE, reason: str = "") -> None:
-        digest = (await self.gate(task)).digest
-        request = VoteRequest(voter=voter, decision=decision, digest=digest, reason=reason)
+        gate = await self.gate(task)
+        request = VoteRequest(voter=voter, decision=decision, approval=gate.id, digest=gate.digest, reason=reason)
         await approvals_service.vote(self.stores, task.id, request)
 
     async def tasks(self) -> list[Task]:

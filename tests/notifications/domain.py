@@ -1,5 +1,6 @@
 """The names of notifications, and of what they build on, that the stories use."""
 
+from ade.accounts.users import set_password
 from ade.approvals.model import Gate
 from ade.approvals.risk import RiskLevel
 from ade.approvals.submission import enqueue_guarded
@@ -120,6 +121,7 @@ __all__ = [
     "send_mail",
     "send_task",
     "send_test",
+    "set_password",
     "settle",
     "sweep_reviews_job",
     "switch",

@@ -16,6 +16,7 @@ from tests.notifications.domain import (
     dispatch,
     follow,
     remove_channel,
+    set_password,
     sweep_reviews_job,
     switch,
 )
@@ -133,17 +134,31 @@ async def test_what_was_decided_before_the_message_left_is_not_sent(office: Offi
     assert "it was decided in the meantime" in {decision.reason for decision in decisions}
 
 
-async def test_changes_of_an_account_by_someone_else_reach_its_person(office: Office) -> None:
+async def test_changes_of_an_account_by_someone_else_reach_its_person_once(office: Office) -> None:
     await office.channels("rita", "root")
     await change_user(office.stores, "rita", UserChanges(roles=frozenset({"viewer"})), actor="root")
     await change_user(office.stores, "rita", UserChanges(display_name="Rita"), actor="rita")
+    await change_user(office.stores, "rita", UserChanges(display_name="R."), actor="root")
+    await office.run()
+
+    texts = office.told("rita")
+    assert len(texts) == 2
+    roles, name = sorted(texts, key=len, reverse=True)
+    assert "The roles of your account were changed" in roles
+    assert "roles are now viewer" in roles
+    assert "Your account was changed" in name
+    assert "Reason: display_name" in name
+    assert all("By: root" in text for text in texts)
+    assert office.recipients() == ["rita", "rita"]
+
+
+async def test_a_password_that_someone_else_sets_is_reported(office: Office) -> None:
+    await office.channels("rita")
+    await set_password(office.stores, "rita", "correct horse battery staple", actor="root")
     await office.run()
 
     [text] = office.told("rita")
-    assert "Your account was changed" in text
-    assert "By: root" in text
-    assert "roles" in text
-    assert office.recipients() == ["rita"]
+    assert "The password of your account was set by someone else" in text
 
 
 async def test_a_token_that_someone_else_creates_is_reported(office: Office) -> None:

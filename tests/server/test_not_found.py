@@ -12,7 +12,7 @@ DIGEST = "0" * 64
 async def test_a_task_that_nobody_has_to_approve_has_no_approval(server: ServerHarness) -> None:
     task = await server.task()
     asked = await server.ask("GET", f"{APPROVALS}/{task['id']}")
-    answer = {"decision": "approve", "digest": DIGEST}
+    answer = {"decision": "approve", "approval": f"{task['id']}.1", "digest": DIGEST}
     answered = await server.ask("POST", f"{APPROVALS}/{task['id']}/respond", answer, by=Role.REVIEWER)
     given = await server.ask("POST", f"{APPROVALS}/{task['id']}/delegate", {"to": "the-operator"}, by=Role.REVIEWER)
 

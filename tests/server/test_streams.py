@@ -67,8 +67,27 @@ async def test_whoever_listens_hears_what_happens_and_goes_on_where_he_was(serve
         assert json.loads((await listener.event())["data"])["task_id"] == third["id"]
 
 
+async def test_whoever_listens_to_a_lock_hears_of_it_alone(server: ServerHarness) -> None:
+    async def acquired(name: str) -> str:
+        answer = await server.ask("POST", "/api/v1/locks/acquire", {"locks": [name]})
+        assert answer.status == 200, answer
+        request_id: str = answer.json()["id"]
+        return request_id
+
+    async with listening(server, f"{EVENTS}?after=0&lock=repo%3Aapp") as listener:
+        await acquired("repo:web")
+        held = await acquired("repo:app")
+        await server.task()
+        told = await listener.event()
+        assert (told["event"], json.loads(told["data"])["payload"]["request_id"]) == ("lock.acquired", held)
+        await server.ask("POST", "/api/v1/locks/release", {"ids": [held]})
+        assert (await listener.event())["event"] == "lock.released"
+    page = await server.ask("GET", f"{EVENTS}?after=0&lock=repo%3Aapp")
+    assert [event["type"] for event in page.json()["items"]] == ["lock.acquired", "lock.released"]
+
+
 async def test_a_filter_that_is_none_is_refused_before_the_stream_begins(sqlite_server: ServerHarness) -> None:
-    for query in ("type=%21", "nothing=1", "after=x", "after=1&after=2"):
+    for query in ("type=%21", "lock=%7Bx", "nothing=1", "after=x", "after=1&after=2"):
         answer = await sqlite_server.ask("GET", f"{EVENTS}?{query}", accept="text/event-stream")
         assert (answer.status, bool(answer.code)) == (400, True), query
 

@@ -36,8 +36,8 @@ async def test_a_setting_is_set_seen_and_taken_back(ops: Operations) -> None:
 
 async def test_all_of_them_are_listed_page_by_page(ops: Operations) -> None:
     await settings_api.set_setting(ops.services, LOCAL, "risk.high", SetSetting(value=60))
-    first = await settings_api.list_settings(ops.services, LOCAL, ListSettings(limit=5))
-    second = await settings_api.list_settings(ops.services, LOCAL, ListSettings(limit=5, cursor=first.next))
+    first = await settings_api.list_settings(ops.services, LOCAL, ListSettings(limit=6))
+    second = await settings_api.list_settings(ops.services, LOCAL, ListSettings(limit=6, cursor=first.next))
 
     listed = [*first.items, *second.items]
     assert ([each.name for each in listed], second.next) == (list(SETTINGS), None)

@@ -29,5 +29,6 @@ async def failed(
 async def approved(ops: Operations, task: Task) -> Task:
     """By somebody else."""
     reviewer = await ops.account("rita", Role.REVIEWER)
-    ballot = VoteRequest(voter=reviewer.id, decision=Decision.APPROVE, digest=gate_for(task).digest)
+    gate = gate_for(task)
+    ballot = VoteRequest(voter=reviewer.id, decision=Decision.APPROVE, approval=gate.id, digest=gate.digest)
     return await vote(ops.services.stores, task.id, ballot)

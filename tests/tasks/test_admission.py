@@ -25,7 +25,10 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"name": "1st"}, "task name '1st' is not valid"),
     ({"name": "a" * 201}, "at most 200"),
     ({"name": "a/b"}, "then letters, digits, '_', '.', ':' and '-'"),
-    ({"priority": -1}, "use 0 (first) to 9 (last); the default is 5"),
+    (
+        {"priority": -1},
+        "use 0 (first) to 9 (last), or a name: urgent (1), high (3), normal (5), low (7); the default is 5",
+    ),
     ({"priority": 10}, "priority 10 is not valid"),
     ({"priority": 11}, "priority 11 is not valid"),
     ({"priority": True}, "priority True is not valid"),

@@ -54,6 +54,7 @@ PYTHON: TaskOptions = {
     "needs": ["smtp"],
     "parent": TASK_ID,
     "author": "ada",
+    "author_name": "Ada Lovelace",
     "team": "post",
     "ticket": "T-1",
     "trace": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
@@ -64,7 +65,7 @@ PYTHON: TaskOptions = {
     "window": (SOON, LATER),
 }
 JSON: Mapping[str, Any] = {
-    **{name: value for name, value in PYTHON.items() if name not in ("author", "window")},
+    **{name: value for name, value in PYTHON.items() if name not in ("author", "author_name", "window")},
     "delay": 90,
     "run_at": "2030-01-31T12:00:00Z",
     "deadline": "2030-01-31T13:00:00Z",
@@ -89,6 +90,8 @@ DECLARED: DeclaredOptions = {
     "concurrency_key": lambda to: str(to),
     "concurrency_per_key": 2,
     "needs": ["smtp"],
+    "resources": ["smtp:main"],
+    "tags": ["mail"],
     "cpu": False,
     "version": "2.1",
 }
@@ -145,7 +148,7 @@ def test_the_command_line_has_a_flag_for_each_option_with_a_help_text(command: c
     assert (JSON_OPTIONS.keys() - with_flag) & flags.keys() == set()
     assert flags["tags"].opts == ["--tag", "--tags"]
     kinds = {name: flags[name].type for name in ("priority", "max_attempts", "timeout", "run_at", "after_failure")}
-    assert [kind.name for kind in kinds.values()] == ["integer", "integer", "duration", "time", "choice"]
+    assert [kind.name for kind in kinds.values()] == ["priority", "integer", "duration", "time", "choice"]
     rollback = flags["rollback"].type
     assert isinstance(rollback, click.Choice)
     assert list(rollback.choices) == ["automatic", "manual", "none"]

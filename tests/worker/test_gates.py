@@ -59,7 +59,7 @@ class Office(Workshop):
     """A workshop with people: bob and cy review, root is the administrator."""
 
     async def open(self) -> None:
-        for name, role in (("bob", "reviewer"), ("cy", "reviewer"), ("root", "admin")):
+        for name, role in (("ada", "agent"), ("bob", "reviewer"), ("cy", "reviewer"), ("root", "admin")):
             await add_user(self.stores, User(id=name, roles=frozenset({role})))
 
     async def held(self, task: Task, but: str = "") -> Gate:
@@ -73,8 +73,8 @@ class Office(Workshop):
         return await eventually(look)
 
     async def vote(self, gate: Gate, voter: str = "bob", decision: Decision = Decision.APPROVE, **fields: Any) -> Task:
-        ballot = VoteRequest(voter=voter, decision=decision, digest=gate.digest, **fields)
-        return await approvals_service.vote(self.stores, gate.task_id, ballot, gate_id=gate.id)
+        ballot = VoteRequest(voter=voter, decision=decision, approval=gate.id, digest=gate.digest, **fields)
+        return await approvals_service.vote(self.stores, gate.task_id, ballot)
 
 
 @pytest.fixture

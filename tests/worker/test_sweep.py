@@ -33,6 +33,7 @@ from tests.domain import (
     DocumentWrite,
     Failed,
     Payloads,
+    Review,
     Schedule,
     Stores,
     Succeeded,
@@ -170,6 +171,7 @@ class TestRetention:
             scene.payloads,
             retention_s=WEEK_S,
             dead_letter_retention_s=2 * WEEK_S,
+            governed_retention_s=3 * WEEK_S,
             archive_dir=folder,
             batch=batch,
         )
@@ -181,6 +183,17 @@ class TestRetention:
         scene.clock.advance(WEEK_S)
         assert await self.prune(scene) == 1
         assert await scene.stores.tasks.get([letter.id]) == [None]
+
+    @pytest.mark.parametrize(
+        "review", [Review(required=("usual",)), Review(policies=("two",)), Review(has_preview=True)]
+    )
+    async def test_tasks_that_needed_approval_are_kept_longest(self, scene: Scene, review: Review) -> None:
+        governed, letter = await scene.finish(review=review), await scene.fail(review=review)
+        plain = await scene.finish(review=Review(not_before=1, not_after=2))  # a window alone needs no approval
+        for pruned in (1, 0, 2):
+            scene.clock.advance(WEEK_S + 1)
+            assert await self.prune(scene) == pruned
+        assert await scene.stores.tasks.get([governed.id, letter.id, plain.id]) == [None, None, None]
 
     async def test_finished_tasks_go_after_a_week_and_not_before(self, scene: Scene) -> None:
         task = await scene.finish()

@@ -165,6 +165,7 @@ class Account(Struct, frozen=True, kw_only=True):
     is_active: bool = True
     is_human: bool = True  # agents and other programs never vote
     owner: str = ""  # of a service account: the account of the responsible human
+    display_name: str = ""
     must_change_password: bool = False  # another account set the password, so that account could vote with it
     password_set_by: str = ""
     password_set_at: int = 0
@@ -404,6 +405,7 @@ def account_of(user: User) -> Account:
         is_active=user.is_active,
         is_human=user.is_human,
         owner=user.owner,
+        display_name=user.display_name,
         must_change_password=user.must_change_password,
         password_set_by=user.password_set_by,
         password_set_at=user.password_set_at,

@@ -13,6 +13,7 @@ from ade.agents.runs.command_line import RunAssignment
 from ade.agents.runs.messages import ABORTED, error_of, report_of
 from ade.agents.runs.model import progress_in, result_in
 from ade.errors import AdeError, IllegalTransition, InvalidArguments, UnknownTask, WaitTimeout
+from ade.locks.model import PriorityName, read_priority
 from ade.logs import Log
 from ade.stores.ports import Stores
 from ade.tasks import service as tasks_service
@@ -162,7 +163,6 @@ def _is_unicode(text: str) -> bool:
 GENERAL = "general-purpose"  # the default type for an existing agent, if this type is known
 DEFAULT_TIMEOUT_MS = 30_000
 LONGEST_TIMEOUT_MS = 600_000
-LEAST_URGENT = 9
 Types = Mapping[str, frozenset[str] | None]  # agent type -> IDs by which its runs resume; None: unknown
 log = Log("ade.agents")
 
@@ -240,7 +240,7 @@ class TaskTool:
         tool_call_id: str | None = None,
         silent: bool = False,
         persist: bool = False,
-        priority: int | None = None,
+        priority: int | PriorityName | None = None,
         tags: Sequence[str] = (),
         on_complete: OnComplete | None = None,
     ) -> TaskResult:
@@ -271,7 +271,7 @@ class TaskTool:
                 subagent_type=await self._chosen(texts),
                 arguments={**texts, **numbers, **({"silent": True} if silent else {})},
                 description=texts["description"],
-                priority=whole("priority", priority, 0, LEAST_URGENT),
+                priority=None if priority is None else read_priority(priority),
                 tags=words("tags", tags),
             )
             if persist:

@@ -16,7 +16,7 @@ from ade.tasks.lifecycle import FINAL, Status
 from ade.tasks.model import Task
 from ade.tasks.reasons import Reason, listed
 from ade.tasks.service import get
-from ade.worker.views import WorkerView
+from ade.worker.views import WorkerView, queued_by_agent, view_workers
 
 _PAGE = 200
 _OF_RUN = ("model", "url", "session_id", "agent_id", "conversation_id", "output_file")  # in result and progress
@@ -167,6 +167,7 @@ class AgentView(Struct, frozen=True, kw_only=True):
     capabilities: tuple[str, ...]
     max_tasks: int
     used: int
+    queued_tasks: int = 0  # waiting tasks of the queues and names that its workers serve
     registered_at: int
     silent_ms: int  # since its last heartbeat expired
     units: list[CapacityUnit]
@@ -176,7 +177,7 @@ class AgentView(Struct, frozen=True, kw_only=True):
         return max(self.max_tasks - self.used, 0)
 
 
-def view(use: AgentUse, steady: int) -> AgentView:
+def view(use: AgentUse, steady: int, queued_tasks: int = 0) -> AgentView:
     """Return the view of an agent; `steady` is the current steady time."""
     agent = use.agent
     return AgentView(
@@ -186,6 +187,7 @@ def view(use: AgentUse, steady: int) -> AgentView:
         capabilities=agent.capabilities,
         max_tasks=agent.max_tasks,
         used=use.used,
+        queued_tasks=queued_tasks,
         registered_at=agent.registered_at,
         silent_ms=max(steady - agent.seen_until, 0),
         units=[CapacityUnit(run_id=holder, expires_in_ms=end - steady) for holder, end in sorted(use.leases.items())],
@@ -194,8 +196,9 @@ def view(use: AgentUse, steady: int) -> AgentView:
 
 async def view_agents(stores: Stores) -> list[AgentView]:
     """Return all agents by name."""
-    steady = stores.clock.steady()
-    return [view(use, steady) for use in await stores.agents.list_agents()]
+    steady, uses = stores.clock.steady(), await stores.agents.list_agents()
+    queued = queued_by_agent(await view_workers(stores), await stores.queues.tallies()) if uses else {}
+    return [view(use, steady, queued.get(use.agent.id, 0)) for use in uses]
 
 
 async def blocking_agents(stores: Stores, workers: Sequence[WorkerView]) -> Reason | None:
@@ -203,7 +206,8 @@ async def blocking_agents(stores: Stores, workers: Sequence[WorkerView]) -> Reas
     names = {each.worker.agent for each in workers}
     if not names or None in names:
         return None
-    known = [agent for agent in await view_agents(stores) if agent.id in names]
+    steady = stores.clock.steady()
+    known = [view(use, steady) for use in await stores.agents.list_agents() if use.agent.id in names]
     if not known or any(agent.status is AgentStatus.ACTIVE and agent.free for agent in known):
         return None
     states = {agent.id: _state(agent) for agent in known}

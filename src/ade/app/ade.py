@@ -13,7 +13,7 @@ from ade.app.functions import AsyncTask, PlainTask, TaskFunction, TaskHandle
 from ade.app.lock import Lock
 from ade.common.calls import BlockingCall, Call, ClosingCall, Portal
 from ade.common.text import without_password
-from ade.composition.app_store import OpenStore, StoreOpener
+from ade.composition.app_store import OpenStore, StoreOpener, default_author
 from ade.composition.stores import open_stores
 from ade.errors import InvalidSchedule, InvalidTask
 from ade.logs import configure
@@ -34,7 +34,7 @@ from ade.worker.instrumentation import open_spans
 
 if TYPE_CHECKING:  # programs that only enqueue do not load the worker modules
     from ade.app.agents import Agents
-    from ade.locks.model import LockSpec
+    from ade.locks.model import LockSpec, PriorityName
     from ade.worker.handler_call import Middleware
     from ade.worker.supervisor import Handover
 
@@ -98,10 +98,21 @@ class Ade:
     """One store and the tasks that go through it. Nothing is opened before the first use.
 
     Every method that talks to the store answers a Call: `await` it, or `.wait()` for it where no event loop runs.
+
+    `author` is the account that writes the tasks, unless a task names another one: without it ADE_USER, or the setting
+    task.author. Tasks that need approval must have one.
     """
 
-    def __init__(self, url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        author: str | None = None,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.url = url
+        self._named_author = author
         self._given_settings = settings
         self.opener = StoreOpener(partial(self._open_store, None, clock))
         self.portal = Portal()
@@ -121,6 +132,11 @@ class Ade:
         if self.url is None:
             return self._given_settings
         return structs.replace(self._given_settings, store=structs.replace(self._given_settings.store, url=self.url))
+
+    @property
+    def author(self) -> str | None:
+        """The account that writes tasks which name no author. Raises InvalidAccount."""
+        return default_author(self.settings, self._named_author)
 
     @cached_property
     def agents(self) -> "Agents":
@@ -194,7 +210,7 @@ class Ade:
         *resources: "str | LockSpec",
         owner: str | None = None,
         namespace: str = "default",
-        priority: int = 5,
+        priority: "int | PriorityName" = 5,
         ttl: float | None = None,
         wait: float | None = None,
         purpose: str | None = None,
@@ -312,7 +328,7 @@ class Ade:
         stores = await open_stores(url or self.settings.store.url, self.settings, clock)
         if spans is not None:
             stores = spans.over(stores)
-        return OpenStore(stores, self.settings)
+        return OpenStore(stores, self.settings, self.author)
 
     async def _close(self) -> None:
         await self.opener.close()

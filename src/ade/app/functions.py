@@ -163,7 +163,8 @@ class TaskHandle(Generic[R_co]):
         return Call(self._cancel(reason), self._app.portal)
 
     def submit(self, *, by: str | None = None) -> Call[Task]:
-        """Put a draft before people: it is previewed, scored and frozen. `by` is the account that does so."""
+        """Put a draft before people: it is previewed, scored and frozen. `by` is the account that does so, by default
+        the author of the app. Raises AuthorRequired."""
         return Call(self._submit(by), self._app.portal)
 
     def vote(
@@ -171,13 +172,15 @@ class TaskHandle(Generic[R_co]):
         decision: Literal["approve", "reject", "request_changes", "respond"],
         *,
         by: str,
+        approval: str,
         digest: str,
         reason: str = "",
         text: str = "",
         args: dict[str, Any] | None = None,
         go_on: bool = False,
     ) -> Call[Task]:
-        """Answer in the name of an account, about what has this digest: `(await handle.get()).digest`.
+        """Vote as an account, on the approval and the whole digest that it reviewed: `id` and `digest` of
+        `(await handle.get()).review.gate`.
 
         `text` and `args` are for a response to a step of a run, `go_on` for its rejection: the run continues.
 
@@ -186,6 +189,7 @@ class TaskHandle(Generic[R_co]):
         request = VoteRequest(
             voter=by,
             decision=Decision(decision),
+            approval=approval,
             digest=digest,
             reason=reason,
             via="app",
@@ -251,7 +255,7 @@ class TaskHandle(Generic[R_co]):
 
     async def _submit(self, by: str | None) -> Task:
         opened = await self._app.open()
-        return await submit(opened.stores, opened.payloads, self.id, actor=by)
+        return await submit(opened.stores, opened.payloads, self.id, actor=by or opened.author)
 
     async def _vote(self, request: VoteRequest) -> Task:
         return await vote((await self._app.open()).stores, self.id, request)

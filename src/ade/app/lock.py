@@ -15,7 +15,7 @@ from msgspec import structs
 from ade.common.calls import Call, is_loop_running
 from ade.errors import InvalidLock, WouldBlock
 from ade.locks.holder import HeldLock, Interruption, LockScope, Place, current, scope_at
-from ade.locks.model import LockMode, LockRequest, LockSpec, lock_specs_of, normal_name
+from ade.locks.model import LockMode, LockRequest, LockSpec, PriorityName, lock_specs_of, normal_name
 from ade.locks.requests import ttl_ms_of, validate_request, wait_ms_of
 from ade.worker.instrumentation import current_run
 
@@ -86,7 +86,7 @@ class Lock:
         *,
         owner: str | None,
         namespace: str,
-        priority: int,
+        priority: int | PriorityName,
         ttl: float | None,
         wait: float | None,
         purpose: str | None,

@@ -1,11 +1,11 @@
 """HTTP operations on approvals and delegations, with the forms of their requests.
 
-Each vote names the digest that the reviewer saw. Service accounts cannot vote. Repeating a vote has no further effect,
-so voting takes no Idempotency-Key: a stored request would contain a fast hash of the password.
+Each vote names the gate and the whole digest that the reviewer saw. Service accounts cannot vote. Repeating a vote has
+no further effect, so voting takes no Idempotency-Key: a stored request would contain a fast hash of the password.
 """
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
@@ -16,7 +16,7 @@ from ade.approvals import delegations
 from ade.approvals import service as approvals_service
 from ade.approvals import views as approvals_views
 from ade.approvals.model import Decision, Delegation, Gate
-from ade.approvals.repository import load_people
+from ade.approvals.repository import load, load_people
 from ade.approvals.risk import RiskLevel
 from ade.approvals.service import BatchVoteResult
 from ade.approvals.stats import USUAL_WINDOW_MS, ApprovalStats, approval_stats
@@ -46,6 +46,7 @@ from ade.server.operation import RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page
 from ade.server.request_types import Account, Form, PageSize, Password, SecretForm
 from ade.tasks.api.tasks import check_id
+from ade.tasks.attempts import runs_of
 from ade.tasks.definitions import arguments_by_name
 from ade.tasks.identifiers import is_task_id
 from ade.tasks.model import Task
@@ -54,11 +55,11 @@ from ade.tasks.service import get
 # Request forms.
 
 
-# The digest that the reviewer saw, or a prefix of it.
-SeenDigest = Annotated[str, Meta(min_length=8, max_length=64)]
+SeenDigest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]  # the whole digest that the reviewer saw
+_WHOLE = "send the whole digest and the ID of the approval that were reviewed: GET /approvals/{task_id} returns both"
 Why = Annotated[str, Meta(max_length=2_000)]
 NeededWhy = Annotated[str, Meta(min_length=1, max_length=2_000)]
-ApprovalId = Annotated[str, Meta(max_length=60)]  # gate ID; default: the newest undecided gate
+ApprovalId = Annotated[str, Meta(min_length=1, max_length=60)]  # gate ID
 Words = Annotated[list[Annotated[str, Meta(min_length=1, max_length=200)]], Meta(max_length=50)]
 _YEAR_S = 366 * 86_400.0
 FromNow = Annotated[float, Meta(ge=0, le=_YEAR_S)]  # seconds
@@ -82,14 +83,16 @@ class AnswerApproval(SecretForm, kw_only=True):
     """A vote. Approving a high risk requires a password given within the last 5 minutes, here or earlier in this
     session."""
 
+    advice_if_invalid: ClassVar[str] = _WHOLE
+
     decision: Decision
-    digest: SeenDigest
+    approval: ApprovalId  # what the reviewer saw: the gate
+    digest: SeenDigest  # and its digest
     reason: Why = ""  # for a change request: what to change
     text: Annotated[str, Meta(max_length=LONGEST_RESPONSE)] = ""  # of a response, to a step of a run
     args: dict[str, Any] | None = None  # of a response: replaces what the step is about; others must approve it
     go_on: bool = False  # of a rejection: the run continues without the step
     for_whom: Account | None = None  # vote on behalf of this account, which has delegated to the caller
-    approval: ApprovalId | None = None
     password: Password | None = None
 
 
@@ -97,12 +100,14 @@ class BatchItem(Form, kw_only=True):
     """One task of a batch vote."""
 
     task_id: Annotated[str, Meta(max_length=60)]
+    approval: ApprovalId
     digest: SeenDigest
-    approval: ApprovalId | None = None
 
 
 class AnswerApprovals(SecretForm, kw_only=True):
     """The same vote on several tasks."""
+
+    advice_if_invalid: ClassVar[str] = _WHOLE
 
     decision: Literal["approve", "reject"]
     items: Annotated[list[BatchItem], Meta(min_length=1, max_length=50)]
@@ -114,12 +119,15 @@ class DelegateApproval(Form, kw_only=True):
     """The account that can vote instead of the caller."""
 
     to: Account
-    approval: ApprovalId | None = None
+    approval: ApprovalId | None = None  # default: the newest undecided gate
 
 
 class AmendApproval(Form, kw_only=True):
     """New arguments, a new description, or both."""
 
+    advice_if_invalid: ClassVar[str] = _WHOLE
+
+    approval: ApprovalId
     digest: SeenDigest
     args: dict[str, Any] | None = None  # replaces all arguments
     description: Annotated[str, Meta(max_length=10_000)] | None = None
@@ -211,12 +219,14 @@ async def get_account_approval_stats(services: Services, request: RequestContext
 
 @operation("GET /approvals/{task_id}", permission=Permission.READ)
 async def get_approval(services: Services, request: RequestContext, task_id: str) -> ApprovalView:
-    """What is asked, who may answer, what was answered. Large arguments are shown in full: a reference cannot be
-    reviewed."""
+    """What is asked, who may answer, what was answered. It has every field that the digest covers, how they differ from
+    the gate before, the resources behind the risk, and the earlier runs. Large arguments are shown in full: a reference
+    cannot be reviewed."""
     check_id(task_id)
     task = await get(services.stores, task_id)
     people, now = await load_people(services.stores), services.stores.clock.now()
-    found = view_approval(task, await services.payloads.load(task.args), people, now=now)
+    args, runs = await services.payloads.load(task.args), await runs_of(services.stores, task)
+    found = view_approval(task, args, people, await load(services.stores), runs, now=now)
     if found is None:
         raise no_such_gate(task)
     return found
@@ -233,7 +243,8 @@ async def respond_to_approval(services: Services, request: RequestContext, task_
     ballot = VoteRequest(
         voter=account,
         decision=body.decision,
-        digest=_whole(gate, body.digest),
+        approval=gate.id,
+        digest=body.digest,
         reason=body.reason,
         on_behalf_of=None if body.for_whom is None else normal_id(body.for_whom),
         authenticated_at=await confirmed_at(services, request, body.password),
@@ -242,7 +253,7 @@ async def respond_to_approval(services: Services, request: RequestContext, task_
         args=body.args,
         go_on=body.go_on,
     )
-    after = await approvals_service.vote(services.stores, task.id, ballot, gate_id=gate.id)
+    after = await approvals_service.vote(services.stores, task.id, ballot)
     return view_vote(after, gate, await load_people(services.stores), now=services.stores.clock.now())
 
 
@@ -256,6 +267,7 @@ async def respond_to_approvals(
     ballot = VoteRequest(
         voter=account,
         decision=Decision(body.decision),
+        approval="",  # this and the digest are those of each item
         digest="",
         reason=body.reason,
         authenticated_at=await confirmed_at(services, request, body.password),
@@ -266,18 +278,12 @@ async def respond_to_approvals(
 async def _answered(services: Services, item: BatchItem, ballot: VoteRequest) -> BatchVoteResult:
     try:
         _, gate = await gate_to_vote(services, item.task_id, item.approval)
-        task = await approvals_service.vote_in_batch(services.stores, gate, _whole(gate, item.digest), ballot)
+        task = await approvals_service.vote_in_batch(services.stores, gate, item.digest, ballot)
     except StoreError:
         raise
     except AdeError as error:
         return BatchVoteResult(task_id=item.task_id, code=error.code, error=error.detail)
     return BatchVoteResult(task_id=item.task_id, status=task.status)
-
-
-def _whole(gate: Gate, value: str) -> str:
-    """Return the gate's digest if `value` is a prefix of it; otherwise `value`, which the vote then rejects."""
-    text = value.strip().lower()
-    return gate.digest if text and gate.digest.startswith(text) else value
 
 
 @operation("POST /approvals/{task_id}/delegate", permission=Permission.VOTE, traffic=TrafficClass.VOTE)
@@ -295,7 +301,7 @@ async def amend_approval(services: Services, request: RequestContext, task_id: s
     """Edit what waits, and put it before people again. An account that amends a task becomes one of its authors, so
     others must approve it."""
     account = voter(request)
-    task, gate = await gate_to_vote(services, task_id, None)
+    task, gate = await gate_to_vote(services, task_id, body.approval)
     fields: dict[str, Any] = {} if body.description is None else {"description": body.description}
     if body.args is not None:
         _, args = await arguments_by_name(services.stores, task.name, body.args, allow_unknown=True)
@@ -305,7 +311,8 @@ async def amend_approval(services: Services, request: RequestContext, task_id: s
     ballot = VoteRequest(
         voter=account,
         decision=Decision.REQUEST_CHANGES,
-        digest=_whole(gate, body.digest),
+        approval=gate.id,
+        digest=body.digest,
         reason=body.reason,
         via=sign_in_method(request),
     )

@@ -5,11 +5,12 @@ Pure functions: they take loaded records and return the Change to write.
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Raw, Struct, structs
 
 from ade.accounts.model import SYSTEM, Directory
-from ade.approvals.digest import digest_at, digest_for, read_preview
-from ade.approvals.errors import ApprovalNotGood, GateClosed, InvalidSubject, NoGate
+from ade.approvals.digest import digest_at, digest_for, remembered
+from ade.approvals.errors import ApprovalNotGood, GateClosed, NoGate
 from ade.approvals.gates import still_stands
 from ade.approvals.model import (
     AFTER_THE_FACT,
@@ -25,14 +26,17 @@ from ade.approvals.model import (
 from ade.approvals.review_requests import (
     ApprovalRequirement,
     ReviewerDirectory,
+    Standings,
     again,
     gate_event,
+    is_escalating,
     open_gate,
     reconsidered,
     requested,
+    requested_by,
     review_of,
 )
-from ade.approvals.risk import Risk
+from ade.approvals.risk import ASSESSED_BY
 from ade.approvals.rulebook import USUAL
 from ade.approvals.votes import approved, gate_for, responded
 from ade.errors import InvalidTask, NotPermitted
@@ -50,6 +54,7 @@ NO_ANSWER, GREW_OLD, TOO_LATE = "no one answered in time", "the approval was not
 
 def submit(task: Task, *, has_preview: bool, preview_id: str | None, now: int, actor: str | None = None) -> Change:
     """Freeze a draft. Earlier votes on it no longer count."""
+    task_as_read, task = task, requested_by(structs.replace(task, review=remembered(task)), actor)
     gate = review_of(task).gate
     # A gate where changes were requested stays open, because the edit is compared with it.
     stays_open = gate is not None and gate.state is GateState.CHANGES_REQUESTED
@@ -59,7 +64,7 @@ def submit(task: Task, *, has_preview: bool, preview_id: str | None, now: int, a
         preview_id=preview_id,
         errors=(),
     )
-    return change(task, Verb.SUBMIT, now=now, actor=actor, review=review, preview=None, submitted_at=now)
+    return change(task_as_read, Verb.SUBMIT, now=now, actor=actor, review=review, preview=None, submitted_at=now)
 
 
 def send_back(task: Task, errors: tuple[str, ...], *, now: int) -> Change:
@@ -84,11 +89,12 @@ def assess(
         return send_back(task, (f"{who} asked for changes, and nothing relevant has changed; edit it first",), now=now)
     gate, events = open_gate(previewed, demand, people, now=now)
     before = closed_review(review_of(task), GateState.SUPERSEDED, now)
-    review = structs.replace(before.with_gate(gate), editors=(), errors=())
+    review = structs.replace(before.with_gate(gate), editors=(), errors=(), signed=None)
     fields: dict[str, object] = {
         "review": review,
         "digest": gate.digest,
-        "risk": risk_record(demand.risk, now),
+        "risk": assessment_record(demand, now),
+        "author_name": task.author_name or people.name_of(task.author_id or "") or None,
         **({} if preview is None else {"preview": preview}),
     }
     if gate.is_automatic:
@@ -115,18 +121,23 @@ def born_held(task: Task, demand: ApprovalRequirement, people: ReviewerDirectory
     """Return a new task with its gate, so that no worker can claim it before it is approved."""
     gate, _ = open_gate(task, demand, people, now=now)
     status = Status.PENDING if gate.is_automatic else Status.REVIEWING
-    review = review_of(task).with_gate(gate, editors=())
-    risk = risk_record(demand.risk, now)
-    return structs.replace(task, status=status, review=review, digest=gate.digest, risk=risk)
+    review = review_of(task).with_gate(gate, editors=(), signed=None)
+    risk = assessment_record(demand, now)
+    name = task.author_name or people.name_of(task.author_id or "") or None
+    return structs.replace(task, status=status, review=review, digest=gate.digest, risk=risk, author_name=name)
 
 
-def risk_record(risk: Risk, now: int) -> dict[str, object]:
-    """Return the fields of an assessment that are stored in the task."""
-    return {**structs.asdict(risk), "assessed_at": now}
+def assessment_record(demand: ApprovalRequirement, now: int) -> dict[str, object]:
+    """Return the assessment of one digest as it is stored in the task, and whether it passes without people."""
+    about = {"auto_approvable": demand.is_automatic, "assessed_at": now, "assessed_by": ASSESSED_BY}
+    return {**msgspec.to_builtins(demand.risk), **about}
 
 
-def advance_review(task: Task, people: ReviewerDirectory, *, now: int) -> Change | None:
-    """Return what time, or a change of accounts, does to a task under review; None if nothing."""
+def advance_review(
+    task: Task, people: ReviewerDirectory, *, now: int, standings: Standings | None = None
+) -> Change | None:
+    """Return what time, or a change of accounts, does to a task under review; None if nothing. `standings` speeds up
+    the evaluation of many."""
     gate = review_of(task).gate
     if gate is None or task.status not in (Status.REVIEWING, Status.APPROVED):
         return None
@@ -134,7 +145,9 @@ def advance_review(task: Task, people: ReviewerDirectory, *, now: int) -> Change
         return _too_old(task, gate, now=now)
     if now >= gate.expires_at:
         return _expired(task, gate, NO_ANSWER, now=now)
-    state = people.standing(gate, now).state
+    state = (people.standing(gate, now) if standings is None else standings.of(gate)).state
+    if state is gate.state and not is_escalating(gate, state, now=now):
+        return None
     if state is GateState.APPROVED:  # a recorded vote counts again, or a delegation meets a rule
         closed = structs.replace(gate, state=state, decided_at=now)
         return approved(task, closed, Verb.APPROVE, now=now, actor=SYSTEM)
@@ -142,6 +155,10 @@ def advance_review(task: Task, people: ReviewerDirectory, *, now: int) -> Change
         return _turned_down(task, gate, now=now)
     if state is GateState.RESPONDED:
         return responded(task, structs.replace(gate, state=state, decided_at=now), now=now, actor=SYSTEM)
+    return _escalated(task, gate, people, now=now)
+
+
+def _escalated(task: Task, gate: Gate, people: ReviewerDirectory, *, now: int) -> Change | None:
     after, events = reconsidered(gate, people, now=now)
     if after == gate:
         return None
@@ -414,27 +431,12 @@ def has_waited(task: Task, gate: Gate) -> bool:
     return any(each.step and each.step != AFTER_THE_FACT for each in later)
 
 
-def has_changed(before: Raw | None, now: Raw) -> bool:
-    """Whether a new preview saw other resource versions than the approved one, or reports errors."""
-    if before is None:
-        return True
-    current = read_preview(now)
-    return bool(current.errors) or read_preview(before).versions != current.versions
-
-
-def wants_versions(preview: Raw | None) -> bool:
-    """Whether the preview contains the versions of its resources."""
-    try:
-        return preview is not None and bool(read_preview(preview).versions)
-    except InvalidSubject:
-        return True  # it cannot be compared, so treat it as changed
-
-
 def reassessed(task: Task, reason: str, *, now: int, preview_id: str | None = None) -> Withheld:
     """Send the task back to risk assessment and policy selection, after a new preview if there is an ID for one.
 
     Earlier approvals no longer count. It can pass automatically, which is recorded, unless it was tampered with.
     """
+    task = structs.replace(task, review=remembered(task))
     review, events = _without_approval(task, whole_gate(task), reason, now=now)
     if reason == ANOTHER:
         review = closed_review(review_of(task), GateState.REVOKED, now)
@@ -454,6 +456,7 @@ def _without_approval(task: Task, gate: Gate | None, reason: str, *, now: int) -
 
 def requested_again(task: Task, demand: ApprovalRequirement, people: ReviewerDirectory, *, now: int) -> Withheld:
     """Request approval before the task runs, or continues."""
+    task = structs.replace(task, review=remembered(task))
     before = step_gate(task, demand.step, demand.about) if demand.step else whole_gate(task)
     stale, earlier = task, tuple[Event, ...]()
     if not demand.step or (before is not None and code_change(before.code, demand.code)):
@@ -461,9 +464,9 @@ def requested_again(task: Task, demand: ApprovalRequirement, people: ReviewerDir
         stale = structs.replace(task, review=review)
     counted = structs.replace(stale, attempt=task.attempt - 1)  # the run that reaches the gate does not count
     gate, events = open_gate(counted, demand, people, now=now)
-    fields: dict[str, object] = {"review": review_of(stale).with_gate(gate, editors=())}
+    fields: dict[str, object] = {"review": review_of(stale).with_gate(gate, editors=(), signed=None)}
     if not demand.step:
-        fields |= {"digest": gate.digest, "risk": risk_record(demand.risk, now)}
+        fields |= {"digest": gate.digest, "risk": assessment_record(demand, now)}
     reason = demand.reason or "approval is demanded"
     return Withheld(reason=reason, events=(*earlier, *events), fields=fields, has_begun=bool(demand.step))
 

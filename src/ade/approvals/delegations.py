@@ -1,5 +1,6 @@
 """Delegations in the store: create, revoke, and list who votes on behalf of whom. For the delegator or an admin."""
 
+import re
 from collections.abc import Sequence
 
 from msgspec import structs
@@ -12,8 +13,7 @@ from ade.approvals.model import (
     DELEGATION_CREATED,
     DELEGATION_REVOKED,
     Delegation,
-    check_delegation,
-    closes_cycle,
+    name_fits,
 )
 from ade.approvals.risk import RiskLevel
 from ade.errors import NotPermitted
@@ -24,6 +24,88 @@ from ade.tasks.enqueue import fresh_id
 
 _RETENTION_MS = 90 * 86_400_000  # after its end, to explain why a vote counted
 DELEGATIONS = Repository("delegation", Delegation, lambda delegation: delegation.ends_at + _RETENTION_MS)
+
+
+MAX_DELEGATION_MS = 90 * 86_400_000
+_WILD = re.compile(r"[*?\[]")
+
+
+def check_delegation(new: Delegation, others: Sequence[Delegation]) -> None:
+    """Raise InvalidDelegation if it could never apply, contradicts another one, or would close a cycle."""
+    if new.delegator == new.delegate:
+        raise InvalidDelegation("an account cannot delegate to itself")
+    if not new.starts_at < new.ends_at <= new.starts_at + MAX_DELEGATION_MS:
+        raise InvalidDelegation("a delegation ends after it starts, and at most 90 days later")
+    if new.from_level.rank > new.to_level.rank:
+        raise InvalidDelegation(
+            f"there are no risk levels from {new.from_level} to {new.to_level}; from_level must be the lower one"
+        )
+    if closes_cycle(new, others):
+        raise InvalidDelegation(f"{new.delegate} has delegated to {new.delegator} already, directly or through others")
+    for other in others:
+        if _contradict(new, other):
+            raise InvalidDelegation(
+                f"{new.delegator} has delegated some of this to {other.delegate} already (delegation {other.id});"
+                " revoke that one, or choose another time or other conditions"
+            )
+
+
+def closes_cycle(new: Delegation, others: Sequence[Delegation]) -> bool:
+    """Whether, with this delegation, an account would vote for itself through others."""
+    return new.delegator in _reachable(new.delegate, new, others)
+
+
+def _contradict(one: Delegation, other: Delegation) -> bool:
+    """Whether one account has delegated the same thing to two others for overlapping times."""
+    return (
+        one.delegator == other.delegator
+        and one.delegate != other.delegate
+        and not other.is_revoked
+        and _at_once(one, other)
+        and (one.task_id == other.task_id or not one.task_id or not other.task_id)
+        and _share_names(one.names, other.names)
+        and _share(one.tags, other.tags)
+        and _share(one.resource_types, other.resource_types)
+        and one.from_level.rank <= other.to_level.rank
+        and other.from_level.rank <= one.to_level.rank
+    )
+
+
+def _at_once(one: Delegation, other: Delegation) -> bool:
+    return one.starts_at < other.ends_at and other.starts_at < one.ends_at
+
+
+def _share(some: frozenset[str], others: frozenset[str]) -> bool:
+    return not some or not others or not some.isdisjoint(others)
+
+
+def _share_names(some: frozenset[str], others: frozenset[str]) -> bool:
+    return not some or not others or any(_may_meet(one, other) for one in some for other in others)
+
+
+def _may_meet(one: str, other: str) -> bool:
+    """Whether some name could match both. Of two patterns only the literal prefixes are compared, so false positives
+    are possible."""
+    if name_fits(one, other) or name_fits(other, one):
+        return True
+    if not _WILD.search(one) or not _WILD.search(other):
+        return False
+    begin, beginning = _WILD.split(one)[0], _WILD.split(other)[0]
+    return begin.startswith(beginning) or beginning.startswith(begin)
+
+
+def _reachable(start: str, new: Delegation, others: Sequence[Delegation]) -> set[str]:
+    """Return all accounts that could vote for `start` at some time while the new one applies, whatever the
+    conditions."""
+    found, frontier = set[str](), [start]
+    while frontier:
+        here = frontier.pop()
+        for one in others:
+            is_meant = one.delegator == here and not one.is_revoked and _at_once(one, new)
+            if is_meant and one.delegate not in found:
+                found.add(one.delegate)
+                frontier.append(one.delegate)
+    return found
 
 
 async def create(stores: Stores, request: Delegation, *, actor: str) -> Delegation:

@@ -2,19 +2,19 @@
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from itertools import islice
 from json.encoder import encode_basestring
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from ade.approvals.errors import InvalidSubject
-from ade.approvals.model import Gate, Policy, Review, Subject
-from ade.approvals.risk import RiskLevel
+from ade.approvals.model import FieldChange, Gate, Policy, Review
 from ade.locks.model import LockSpec
-from ade.tasks.model import Task
+from ade.tasks.model import AfterFailure, Task
 
 MOST_EXACT = 2**53 - 1  # beyond it, different integers are the same float and would have the same text
 _LEAST_PLAIN, _MOST_PLAIN = -7, 21  # exponents between which a number is written without an exponent
@@ -103,7 +103,10 @@ def _placed(digits: str, point: int) -> str:
 
 
 class Preview(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a task would do, found out without doing it. `versions` tells in which state each resource was seen."""
+    """What a task would do, found out without doing it. `versions` tells in which state each resource was seen.
+
+    The resources that it names count for the risk: those in `versions`, and the `resource` of each change that has one.
+    """
 
     changes: list[Any] = []
     warnings: list[str] = []
@@ -111,6 +114,7 @@ class Preview(Struct, frozen=True, kw_only=True, omit_defaults=True):
     versions: dict[str, str] = {}
 
 
+LARGEST_PREVIEW = 256 * 1024  # bytes
 _preview = msgspec.json.Decoder(Preview).decode
 
 
@@ -124,28 +128,58 @@ def read_preview(raw: Raw) -> Preview:
         ) from None
 
 
+def check_size(preview: Raw) -> None:
+    """Raise InvalidSubject if a preview is too large."""
+    if len(preview) > LARGEST_PREVIEW:
+        raise InvalidSubject(
+            f"the preview has {len(preview):,} bytes, more than the {LARGEST_PREVIEW:,} that people can be shown; list"
+            " fewer changes, or sum them up"
+        )
+
+
+def has_changed(before: Raw | None, now: Raw) -> bool:
+    """Whether a new preview saw other resource versions than the approved one, or reports errors."""
+    if before is None:
+        return True
+    current = read_preview(now)
+    return bool(current.errors) or read_preview(before).versions != current.versions
+
+
+def wants_versions(preview: Raw | None) -> bool:
+    """Whether the preview contains the versions of its resources."""
+    try:
+        return preview is not None and bool(read_preview(preview).versions)
+    except InvalidSubject:
+        return True  # it cannot be compared, so treat it as changed
+
+
 def resources_of(task: Task) -> tuple[str, ...]:
-    """Return all resources that the task names: those it changes, and those it locks."""
+    """Return the resources that the author of a task declares: those it changes, and those it locks."""
     return tuple(dict.fromkeys((*task.resources, *(spec.resource for spec in task.locks))))
-
-
-def subject_of(task: Task, level: RiskLevel) -> Subject:
-    """Return the part of a task that the conditions of policies and delegations look at."""
-    kinds = frozenset(resource.partition(":")[0] for resource in resources_of(task))
-    return Subject(name=task.name, tags=frozenset(task.tags), resource_types=kinds, level=level, task_id=task.id)
 
 
 def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: object = None, *, code: str = "") -> str:
     """Return the digest of the task as it would run under this policy, with this version of its code; for a gate within
     a run, also of that step.
 
-    The gate number is part of the digest, so that a vote at one gate can never count at another. Raises InvalidSubject.
+    Raises InvalidSubject.
+    """
+    return digest_of(signed_fields(task, policy, number, step, about, code=code))
+
+
+def signed_fields(
+    task: Task, policy: Policy, number: int, step: str = "", about: object = None, *, code: str = ""
+) -> dict[str, object]:
+    """Return every field that the digest covers: what reviewers are shown, and what they sign.
+
+    The gate number is one of them, so that a vote at one gate can never count at another. Fields that were added later
+    are left out at their defaults, so that earlier digests stay valid. Raises InvalidSubject.
     """
     review = task.review or Review()
     written: dict[str, object] = {
         "gate": number,
         "name": task.name,
-        "args": _plain(task.args),
+        "args": plain_json(task.args),
         "description": task.description,
         "tags": sorted(task.tags),
         "queue": task.queue,
@@ -156,16 +190,22 @@ def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: o
         "max_attempts": task.max_attempts,
         "deadline": task.deadline,
         "start": [str(review.start), review.not_before, review.not_after],
-        "preview": None if task.preview is None else _plain(task.preview),
+        "preview": None if task.preview is None else plain_json(task.preview),
         "policy": {"id": policy.id, "version": policy.version},
     }
-    if task.needs:  # left out if empty: digests from before `needs` existed stay valid
+    if task.needs:
         written["needs"] = list(task.needs)
-    if code:  # the same
+    if code:
         written["code"] = code
+    if task.depends_on:
+        written["depends_on"] = sorted(task.depends_on)
+    if task.after_failure is not AfterFailure.CANCEL:
+        written["after_failure"] = str(task.after_failure)
+    if task.concurrency_key is not None:
+        written["concurrency_key"] = task.concurrency_key
     if step:
         written["step"], written["about"] = step, about
-    return digest_of(written)
+    return written
 
 
 def digest_at(task: Task, gate: Gate) -> str:
@@ -173,7 +213,58 @@ def digest_at(task: Task, gate: Gate) -> str:
     return digest_for(task, gate.policy, gate.number, gate.step, gate.about, code=gate.code)
 
 
-def _plain(raw: Raw) -> object:
+def signed_at(task: Task, gate: Gate) -> dict[str, object] | None:
+    """Return what the digest of a gate covers; None if the task is no longer as it was then."""
+    try:
+        fields = signed_fields(task, gate.policy, gate.number, gate.step, gate.about, code=gate.code)
+        return fields if digest_of(fields) == gate.digest else None
+    except InvalidSubject:
+        return None
+
+
+def remembered(task: Task) -> Review | None:
+    """Return the review with what was signed last, before the task changes: its next gate lists the differences."""
+    gates = [gate for gate in task.review.gates if not gate.step] if task.review is not None else []
+    if task.review is None or not gates or task.review.signed is not None:
+        return task.review
+    return structs.replace(task.review, signed=signed_at(task, gates[-1]))
+
+
+_MOST_CHANGES, _LONGEST_VALUE = 100, 1_000
+
+
+def differences(before: object, after: object, path: str = "") -> Iterator[FieldChange]:
+    """Yield what differs between two JSON values, with the path of each difference. Long values are shortened."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for name in dict.fromkeys((*before, *after)):
+            here = f"{path}.{name}" if path else str(name)
+            if name not in before or name not in after:
+                kind: Literal["added", "removed"] = "added" if name in after else "removed"
+                yield FieldChange(path=here, kind=kind, before=_brief(before.get(name)), after=_brief(after.get(name)))
+            else:
+                yield from differences(before[name], after[name], here)
+    elif isinstance(before, list | tuple) and isinstance(after, list | tuple) and len(before) == len(after):
+        for place, (one, other) in enumerate(zip(before, after, strict=True)):
+            yield from differences(one, other, f"{path}[{place}]")
+    elif canonical(before) != canonical(after):
+        yield FieldChange(path=path, kind="changed", before=_brief(before), after=_brief(after))
+
+
+def changes_since(signed: Mapping[str, object] | None, fields: Mapping[str, object]) -> tuple[FieldChange, ...]:
+    """Return how the fields of a new gate differ from those that were signed before; the gate number always does."""
+    if signed is None:
+        return ()
+    old, new = ({name: each for name, each in some.items() if name != "gate"} for some in (signed, fields))
+    return tuple(islice(differences(old, new), _MOST_CHANGES))
+
+
+def _brief(value: object) -> object:
+    text = canonical(value).decode()
+    return value if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}… ({len(text):,} characters)"
+
+
+def plain_json(raw: Raw) -> object:
+    """Decode JSON. Raises InvalidSubject."""
     try:
         plain: object = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

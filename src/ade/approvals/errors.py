@@ -77,6 +77,20 @@ class TaskCannotRun(GateClosed):
     usual_advice = "`ade show ID` shows what it waits for"
 
 
+class AuthorRequired(AdeError):
+    """A task that needs approval must name its author: an account, which then cannot approve it. Nothing was stored."""
+
+    code = "author_required"
+    usual_advice = "set ADE_USER to your account, or name it with `--as` or `Ade(author=...)`"
+
+
+class TooManyApprovals(AdeError):
+    """The author of this task has too many approvals open. Nothing was stored; wait until some of them are decided."""
+
+    code = "too_many_approvals"
+    usual_advice = "`ade approvals list` shows them"
+
+
 class ApprovalNotGood(AdeError):
     """The approval is no longer valid, so the task was not started."""
 

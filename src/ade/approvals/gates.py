@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from ade.accounts.model import Account, Directory
 from ade.approvals.model import (
+    NO_AUTHOR,
     UNDECIDED,
     Chain,
     Decision,
@@ -87,7 +88,7 @@ def evaluate(gate: Gate, directory: Directory, delegations: Sequence[Delegation]
         state=state,
         approved_by=tuple(sorted(set(filled.values()))),
         rejected_by=tuple(sorted(rejecting)),
-        missing=_missing(gate.policy.rules, filled),
+        missing=(*_missing_authors(gate, directory), *_missing(gate.policy.rules, filled)),
         may_vote=tuple(sorted(account for account, who in eligibility.accounts(able) if who not in newest)),
     )
 
@@ -113,11 +114,12 @@ def _state(
     if asking:
         return GateState.EXPIRED if now >= gate.expires_at else GateState.CHANGES_REQUESTED
     needed = [rule.needed for rule in gate.policy.rules]
-    if len(filled) == sum(needed):
+    is_verified = not eligibility.unverified
+    if len(filled) == sum(needed) and is_verified:
         return GateState.APPROVED
     if now >= gate.expires_at:
         return GateState.EXPIRED
-    can_be_met = len(fill(needed, able)) == sum(needed)
+    can_be_met = is_verified and len(fill(needed, able)) == sum(needed)
     return GateState.OPEN if can_be_met else GateState.BLOCKED
 
 
@@ -184,6 +186,12 @@ def rules_in_force(gate: Gate, now: int) -> tuple[PolicyRule, ...]:
     )
 
 
+def unverified_writers(gate: Gate, directory: Directory) -> tuple[str, ...]:
+    """Return those who wrote the task and are still not accounts. They could approve it under another name, so the
+    gate is blocked."""
+    return tuple(name for name in gate.unverified if directory.get(name) is None)
+
+
 class _Eligibility:
     """Who can vote at a gate, and for which of its rules."""
 
@@ -194,6 +202,7 @@ class _Eligibility:
         self._directory = directory
         self._delegations = delegations
         self._keeps_roles = keeps_roles
+        self.unverified = unverified_writers(gate, directory)
         self._conflicts = {*gate.conflicts, *(directory.who(account) for account in gate.conflicts)}
 
     def counted(self, votes: Sequence[Vote]) -> dict[str, Vote]:
@@ -291,6 +300,11 @@ class _Eligibility:
             if by_name or (by_role and travels):
                 admitted.add(number)
         return frozenset(admitted)
+
+
+def _missing_authors(gate: Gate, directory: Directory) -> tuple[str, ...]:
+    unknown = unverified_writers(gate, directory)
+    return tuple("an author" if name == NO_AUTHOR else f"an account {name}, which wrote it" for name in unknown)
 
 
 def _missing(rules: Sequence[PolicyRule], filled: Mapping[tuple[int, int], str]) -> tuple[str, ...]:

@@ -1,7 +1,9 @@
 """Guard rules: the conditions of a rule, and the verdict on a task or tool call (allow, deny, or demand approval).
 
 A rule that denies or demands matches if any text, path, or resource matches: hiding one among others does not evade it.
-A rule that allows matches only if all of them match: adding one does not get past it.
+A rule that allows matches only if all of them match: adding one does not get past it. Of tags, resources, and scores, a
+rule that allows relies only on what the author of the task did not choose: declaring more never gets a task past the
+rules that follow.
 """
 
 import re
@@ -11,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from ade.common.patterns import matches_any, parts_of, path_pattern, readings, text_pattern
 
@@ -84,6 +86,9 @@ class GuardCase:
         resources: Sequence[str] = (),
         tags: Iterable[str] = (),
         score: float | None = None,  # None: unknown, so rules about it match unless they allow
+        trusted_resources: Iterable[str] = (),  # those that the author did not choose; only these let a rule allow
+        trusted_tags: Iterable[str] = (),
+        trusted_score: float | None = None,
     ) -> None:
         self.name = name
         self.tool = tool
@@ -91,6 +96,9 @@ class GuardCase:
         self.resources = tuple(resources)
         self.tags = frozenset(tags)
         self.score = score
+        self.trusted_resources = tuple(trusted_resources)
+        self.trusted_tags = frozenset(trusted_tags)
+        self.trusted_score = trusted_score
 
     @cached_property
     def arguments(self) -> object:
@@ -114,9 +122,7 @@ def holds(rule: GuardRule, case: GuardCase) -> bool:
     return (
         (rule.name is None or matches_any((rule.name,), case.name))
         and (rule.tool is None or (case.tool is not None and matches_any((rule.tool,), case.tool)))
-        and (not rule.tags or not rule.tags.isdisjoint(case.tags))
-        and (rule.from_score is None or _reaches(rule, case.score))
-        and (not rule.resources or _fit(rule, case.resources, lambda one: matches_any(rule.resources, one)))
+        and _facts_fit(rule, case, trusted=_is_lenient(rule))
         and all(_argument_fits(rule, case, path, expected) for path, expected in rule.when)
         and (not rule.paths or _paths_fit(rule, case))
     )
@@ -126,10 +132,27 @@ def _is_lenient(rule: GuardRule) -> bool:
     return rule.do is GuardRulesVerdict.ALLOW
 
 
+def _facts_fit(rule: GuardRule, case: GuardCase, *, trusted: bool) -> bool:
+    """Whether tags, score, and resources match; if `trusted`, without those that the author chose."""
+    return (
+        (not rule.tags or not rule.tags.isdisjoint(case.trusted_tags if trusted else case.tags))
+        and (rule.from_score is None or _reaches(rule, case.trusted_score if trusted else case.score))
+        and (not rule.resources or _resources_fit(rule, case, trusted=trusted))
+    )
+
+
 def _reaches(rule: GuardRule, score: float | None) -> bool:
     if score is None:
         return not _is_lenient(rule)
     return rule.from_score is not None and score >= rule.from_score
+
+
+def _resources_fit(rule: GuardRule, case: GuardCase, *, trusted: bool) -> bool:
+    """A rule that allows needs a resource that the author did not choose; but all must fit, the author's too."""
+    if trusted and not case.trusted_resources:
+        return False
+    found = case.resources if _is_lenient(rule) or not trusted else case.trusted_resources
+    return _fit(rule, found, lambda one: matches_any(rule.resources, one))
 
 
 def _fit(rule: GuardRule, found: Sequence[T], fits: Callable[[T], bool]) -> bool:
@@ -149,7 +172,7 @@ def _argument_fits(rule: GuardRule, case: GuardCase, path: str, expected: tuple[
         return _fit(rule, case.readings, reads_so)
     fitting = [
         any(_is_same(value, one) for one in exact) or _fit(rule, list(_readings(value)), reads_so)
-        for value in _at(case.arguments, path)
+        for value in values_at(case.arguments, path)
     ]
     return bool(fitting) and (all(fitting) if _is_lenient(rule) else any(fitting))
 
@@ -159,7 +182,7 @@ def _is_same(value: object, expected: Scalar) -> bool:
     return isinstance(value, bool) is isinstance(expected, bool) and value == expected
 
 
-def _at(value: object, path: str) -> Iterator[object]:
+def values_at(value: object, path: str) -> Iterator[object]:
     """Yield the values under a dotted path. Names can contain dots themselves; lists are searched."""
     waiting: list[tuple[object, str]] = [(value, path)]
     while waiting:
@@ -225,12 +248,13 @@ def _paths_fit(rule: GuardRule, case: GuardCase) -> bool:
 
 
 class GuardRuling(Struct, frozen=True, kw_only=True):
-    """The verdict on a case. `rule` is the number of the first rule that matched, from 1; None if none did."""
+    """The verdict on a case. `rule` is the number of the first rule that decided, from 1; None if none did."""
 
     verdict: GuardRulesVerdict
     rule: int | None = None
     policy: str | None = None
     reason: str = ""
+    more_policies: tuple[str | None, ...] = ()  # of further rules that demand approval; None: the default quorum
 
 
 class GuardRuleSource(Protocol):
@@ -244,13 +268,31 @@ ALLOWED = GuardRuling(verdict=GuardRulesVerdict.ALLOW)
 
 
 def rule_on(rulebook: GuardRuleSource, case: GuardCase, occasion: GuardOccasion) -> GuardRuling:
-    """Apply the first rule that matches; if none does, the case is allowed. Never raises: an error denies the case."""
-    number = 0
+    """Apply the first rule that matches; if none does, the case is allowed. Never raises: an error denies the case.
+
+    A rule that demands approval, and matches only because of what the author declared, does not end the search: it adds
+    to what a later rule decides.
+    """
+    number, demands = 0, list[GuardRuling]()
     try:
         for number, rule in enumerate(rulebook.guard, 1):
-            if occasion in rule.at and holds(rule, case):
-                return GuardRuling(verdict=rule.do, rule=number, policy=rule.policy, reason=rule.reason)
+            if occasion not in rule.at or not holds(rule, case):
+                continue
+            ruling = GuardRuling(verdict=rule.do, rule=number, policy=rule.policy, reason=rule.reason)
+            if rule.do is GuardRulesVerdict.DEMAND and not _facts_fit(rule, case, trusted=True):
+                demands.append(ruling)
+            else:
+                return _added(demands, ruling)
     except Exception as error:  # an attacker might have caused it, so fail closed
         reason = f"guard rule {number} could not be evaluated ({type(error).__name__}), so this is denied"
         return GuardRuling(verdict=GuardRulesVerdict.DENY, rule=number or None, reason=reason)
-    return ALLOWED
+    return _added(demands, ALLOWED)
+
+
+def _added(demands: Sequence[GuardRuling], last: GuardRuling) -> GuardRuling:
+    """Combine demands with the ruling of the rule that ended the search."""
+    if not demands or last.verdict is GuardRulesVerdict.DENY:
+        return last
+    first, *others = [*demands, last] if last.verdict is GuardRulesVerdict.DEMAND else demands
+    more = tuple(dict.fromkeys(ruling.policy for ruling in others if ruling.policy != first.policy))
+    return structs.replace(first, more_policies=more)

@@ -1,26 +1,23 @@
 """Records of approvals: delegations, policies, gates, votes, and the review that is stored in each task."""
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import StrEnum, auto
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Raw, Struct, structs
 
-from ade.accounts.model import Account, InvalidDelegation
+from ade.accounts.model import Account
 from ade.approvals.errors import InvalidPolicy
 from ade.approvals.risk import RiskLevel
 
 # Delegations: limited in time, optionally under conditions, and never in a cycle.
 
 
-MAX_DELEGATION_MS = 90 * 86_400_000
 DEEPEST = 3
 
 DELEGATION_CREATED, DELEGATION_REVOKED = "delegation.created", "delegation.revoked"
 CYCLE_FOUND = "delegation.ring_found"
-_WILD = re.compile(r"[*?\[]")
 
 Chain = tuple[str, ...]  # from the slot owner to the voter, both included
 
@@ -33,6 +30,22 @@ class Subject(Struct, frozen=True, kw_only=True):
     resource_types: frozenset[str] = frozenset()
     level: RiskLevel = RiskLevel.LOW
     task_id: str = ""
+    # Those that the author of the task did not choose. None: not recorded, so that all of them count.
+    trusted_tags: frozenset[str] | None = None
+    trusted_resource_types: frozenset[str] | None = None
+
+    @property
+    def trusted(self) -> "Subject":
+        """The subject without the tags and resource types that its author chose."""
+        return Subject(
+            name=self.name,
+            tags=self.tags if self.trusted_tags is None else self.trusted_tags,
+            resource_types=(
+                self.resource_types if self.trusted_resource_types is None else self.trusted_resource_types
+            ),
+            level=self.level,
+            task_id=self.task_id,
+        )
 
 
 class Delegation(Struct, frozen=True, kw_only=True):
@@ -53,98 +66,24 @@ class Delegation(Struct, frozen=True, kw_only=True):
     task_id: str = ""  # only for this task
 
     def holds(self, subject: Subject, now: int) -> bool:
-        """Whether it applies to this subject now. Evaluated at each vote, with the store's clock."""
+        """Whether it applies to this subject now. Evaluated at each vote, with the store's clock.
+
+        Tags and resource types that the author of the task chose do not count: they would choose who may vote.
+        """
         return (
             not self.is_revoked
             and self.starts_at <= now < self.ends_at
-            and (not self.names or any(_fits(subject.name, pattern) for pattern in self.names))
-            and (not self.tags or not self.tags.isdisjoint(subject.tags))
-            and (not self.resource_types or not self.resource_types.isdisjoint(subject.resource_types))
+            and (not self.names or any(name_fits(subject.name, pattern) for pattern in self.names))
+            and (not self.tags or not self.tags.isdisjoint(subject.trusted.tags))
+            and (not self.resource_types or not self.resource_types.isdisjoint(subject.trusted.resource_types))
             and self.from_level.rank <= subject.level.rank <= self.to_level.rank
             and self.task_id in ("", subject.task_id)
         )
 
 
-def check_delegation(new: Delegation, others: Sequence[Delegation]) -> None:
-    """Raise InvalidDelegation if it could never apply, contradicts another one, or would close a cycle."""
-    if new.delegator == new.delegate:
-        raise InvalidDelegation("an account cannot delegate to itself")
-    if not new.starts_at < new.ends_at <= new.starts_at + MAX_DELEGATION_MS:
-        raise InvalidDelegation("a delegation ends after it starts, and at most 90 days later")
-    if new.from_level.rank > new.to_level.rank:
-        raise InvalidDelegation(
-            f"there are no risk levels from {new.from_level} to {new.to_level}; from_level must be the lower one"
-        )
-    if closes_cycle(new, others):
-        raise InvalidDelegation(f"{new.delegate} has delegated to {new.delegator} already, directly or through others")
-    for other in others:
-        if _contradict(new, other):
-            raise InvalidDelegation(
-                f"{new.delegator} has delegated some of this to {other.delegate} already (delegation {other.id});"
-                " revoke that one, or choose another time or other conditions"
-            )
-
-
-def closes_cycle(new: Delegation, others: Sequence[Delegation]) -> bool:
-    """Whether, with this delegation, an account would vote for itself through others."""
-    return new.delegator in _reachable(new.delegate, new, others)
-
-
-def _contradict(one: Delegation, other: Delegation) -> bool:
-    """Whether one account has delegated the same thing to two others for overlapping times."""
-    return (
-        one.delegator == other.delegator
-        and one.delegate != other.delegate
-        and not other.is_revoked
-        and _at_once(one, other)
-        and (one.task_id == other.task_id or not one.task_id or not other.task_id)
-        and _share_names(one.names, other.names)
-        and _share(one.tags, other.tags)
-        and _share(one.resource_types, other.resource_types)
-        and one.from_level.rank <= other.to_level.rank
-        and other.from_level.rank <= one.to_level.rank
-    )
-
-
-def _at_once(one: Delegation, other: Delegation) -> bool:
-    return one.starts_at < other.ends_at and other.starts_at < one.ends_at
-
-
-def _share(some: frozenset[str], others: frozenset[str]) -> bool:
-    return not some or not others or not some.isdisjoint(others)
-
-
-def _share_names(some: frozenset[str], others: frozenset[str]) -> bool:
-    return not some or not others or any(_may_meet(one, other) for one in some for other in others)
-
-
-def _fits(name: str, pattern: str) -> bool:
+def name_fits(name: str, pattern: str) -> bool:
+    """Whether a task name matches a glob pattern, or is the same text."""
     return name == pattern or fnmatchcase(name, pattern)
-
-
-def _may_meet(one: str, other: str) -> bool:
-    """Whether some name could match both. Of two patterns only the literal prefixes are compared, so false positives
-    are possible."""
-    if _fits(one, other) or _fits(other, one):
-        return True
-    if not _WILD.search(one) or not _WILD.search(other):
-        return False
-    begin, beginning = _WILD.split(one)[0], _WILD.split(other)[0]
-    return begin.startswith(beginning) or beginning.startswith(begin)
-
-
-def _reachable(start: str, new: Delegation, others: Sequence[Delegation]) -> set[str]:
-    """Return all accounts that could vote for `start` at some time while the new one applies, whatever the
-    conditions."""
-    found, frontier = set[str](), [start]
-    while frontier:
-        here = frontier.pop()
-        for one in others:
-            is_meant = one.delegator == here and not one.is_revoked and _at_once(one, new)
-            if is_meant and one.delegate not in found:
-                found.add(one.delegate)
-                frontier.append(one.delegate)
-    return found
 
 
 def chains_to(voter: str, delegations: Iterable[Delegation], subject: Subject, now: int) -> Iterator[Chain]:
@@ -280,6 +219,7 @@ class GateState(StrEnum):
     REVOKED = auto()
 
 
+NO_AUTHOR = "(no author)"  # not a possible name of an account
 AFTER_THE_FACT = "after the fact"  # the step of a gate that was opened because another one was bypassed
 UNDECIDED = frozenset({GateState.OPEN, GateState.BLOCKED, GateState.CHANGES_REQUESTED})
 _IN_EFFECT = frozenset({GateState.APPROVED, GateState.RESPONDED})  # decided, and asked for by a restarted run
@@ -322,6 +262,16 @@ class Vote(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.decision is Decision.RESPOND or (self.decision is Decision.REJECT and self.go_on)
 
 
+class FieldChange(Struct, frozen=True, kw_only=True):
+    """How one field, such as `args.amount`, differs from what was signed at the gate before. Long values are
+    shortened."""
+
+    path: str
+    kind: Literal["added", "removed", "changed"]
+    before: Any = None
+    after: Any = None
+
+
 class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A request to approve one digest under one policy, with its votes."""
 
@@ -334,12 +284,14 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     required: tuple[str, ...] = ()  # those of them that the rules require, whatever the author asked for
     code: str = ""  # the version of the task's code, as the newest registration reported it; empty if none did
     conflicts: frozenset[str]  # accounts: author, editors since the last digest, owners of the agent or token
+    unverified: tuple[str, ...] = ()  # writers that were not accounts: blocked until they are; NO_AUTHOR without any
     opened_at: int
     state: GateState = GateState.OPEN
     decided_at: int | None = None
     votes: tuple[Vote, ...] = ()
     step: str = ""  # of a run that waits; empty for the task as a whole
     about: Any = None  # the subject of the step, as given by the run
+    changes: tuple[FieldChange, ...] = ()  # since the gate before; only of the newest
     reason: str = ""  # why approval is demanded
     generation: int = 1  # of the task: a replay needs a new approval
     after_attempt: int = 0  # attempts of the task before this gate was opened
@@ -384,6 +336,13 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.state is not GateState.RESPONDED:
             return None
         return next((vote for vote in reversed(self.votes) if vote.is_response and not vote.is_dismissed), None)
+
+    @property
+    def still_decides(self) -> bool:
+        """Whether it limits later gates: it judges a bypass after the fact, or a reviewer requested changes that the
+        next version must contain. Both take a person, so they stay few."""
+        has_requests = any(vote.decision is Decision.REQUEST_CHANGES and not vote.is_dismissed for vote in self.votes)
+        return self.step == AFTER_THE_FACT or has_requests
 
 
 class Comment(Struct, frozen=True, kw_only=True):
@@ -437,6 +396,14 @@ class Review(Struct, frozen=True, kw_only=True, omit_defaults=True):
     bypass: Bypass | None = None
     reason: str = ""  # why approval is demanded
     ran: PastRun | None = None  # the last run that began, if the arguments were edited since
+    signed: dict[str, Any] | None = None  # what the last gate covered, until the next one lists the differences
+    asked_people: bool = False  # for any gate, also one that is no longer in the record
+
+    @property
+    def was_for_people(self) -> bool:
+        """Whether reviewers were asked at any time, or an automatic approval was revoked: it never passes automatically
+        again, whatever the author changes."""
+        return self.asked_people or any(_is_for_people(gate) for gate in self.gates)
 
     @property
     def is_governed(self) -> bool:
@@ -452,10 +419,19 @@ class Review(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return a copy in which this gate replaces the one with the same ID, or is added as the newest."""
         known = [gate if each.id == gate.id else each for each in self.gates]
         if all(each.id != gate.id for each in self.gates):
-            known.append(gate)
-        over = [each.id for each in known[:-1] if each.is_over]
+            known = [*(structs.replace(each, changes=()) for each in known), gate]
+        over = [each.id for each in known[:-1] if each.is_over and not each.still_decides]
         dropped = {*over[: max(0, len(known) - MOST_GATES)]}  # a restarted run needs those still in effect
-        return structs.replace(self, gates=tuple(each for each in known if each.id not in dropped), **fields)
+        return structs.replace(
+            self,
+            gates=tuple(each for each in known if each.id not in dropped),
+            asked_people=self.asked_people or any(map(_is_for_people, known)),
+            **fields,
+        )
+
+
+def _is_for_people(gate: Gate) -> bool:
+    return not gate.is_automatic or gate.state is GateState.REVOKED
 
 
 MOST_GATES = 20  # kept in the record, not counting those still in effect; the log has all
@@ -470,10 +446,16 @@ def closed_review(review: Review, state: GateState, now: int, reason: str = "") 
     return review.with_gate(structs.replace(gate, state=state, decided_at=gate.decided_at or now, end_reason=reason))
 
 
+def with_editor(review: Review, actor: str | None) -> Review:
+    """Return the review with one more account that cannot approve the task."""
+    if actor is None or actor in review.editors:
+        return review
+    return structs.replace(review, editors=(*review.editors, actor))
+
+
 def edited(review: Review | None, actor: str | None, now: int, ran: PastRun | None = None) -> Review | None:
     """Return the review after an edit: the gate is superseded, and the editor has an author conflict."""
     if review is None and actor is None and ran is None:
         return None
     before = closed_review(review or Review(), GateState.SUPERSEDED, now)
-    editors = before.editors if actor is None or actor in before.editors else (*before.editors, actor)
-    return structs.replace(before, editors=editors, errors=(), ran=ran)
+    return structs.replace(with_editor(before, actor), errors=(), ran=ran)

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from ade.accounts.model import USER_ADDED, USER_CHANGED, Account, Directory
 from ade.approvals.gates import evaluate
-from ade.approvals.model import AFTER_THE_FACT, Gate, GateState, Vote
+from ade.approvals.model import AFTER_THE_FACT, NO_AUTHOR, Gate, GateState, Vote
 from ade.approvals.risk import RiskLevel
 from ade.events.model import (
     APPROVAL_APPROVED,
@@ -92,7 +92,8 @@ class ApprovalProof:
             gate = msgspec.convert(event.payload["gate"], Gate)
         except (KeyError, msgspec.ValidationError) as error:
             return f"approval.requested of task {event.task_id} does not contain a valid request: {error}"
-        watched.gates[gate.id] = structs.replace(gate, votes=(), early=())
+        nameless = tuple(name for name in gate.unverified if name == NO_AUTHOR)  # others might have accounts by now
+        watched.gates[gate.id] = structs.replace(gate, votes=(), early=(), unverified=nameless)
         if gate.step != AFTER_THE_FACT:
             watched.newest = gate.id
         return None

@@ -1,8 +1,8 @@
 """The rulebook in the store, and everything else that decides who must approve a task."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Raw, Struct, structs
 
@@ -10,14 +10,23 @@ from ade.accounts.model import SYSTEM, InvalidAccount, UnknownAccount, normal_id
 from ade.accounts.users import get_user, load_directory
 from ade.approvals.decisions import code_change_since
 from ade.approvals.delegations import load_delegations
-from ade.approvals.digest import read_preview, resources_of, subject_of
+from ade.approvals.digest import plain_json, read_preview, resources_of
 from ade.approvals.errors import UnknownRulebook
 from ade.approvals.model import GateState
 from ade.approvals.review_requests import ApprovalRequirement, ReviewerDirectory, review_of, writers_of
-from ade.approvals.risk import Risk, RiskFacts, RiskLevel
+from ade.approvals.risk import MOST_LISTED, Risk, RiskFacts, RiskLevel, RiskResource
 from ade.approvals.risk import assess as assess_risk
-from ade.approvals.rulebook import USUAL, Rulebook, SelectedPolicy, criticalities_of, policy_for
+from ade.approvals.rulebook import (
+    USUAL,
+    Rulebook,
+    SelectedPolicy,
+    TaskFacts,
+    criticalities_of,
+    facts_of,
+    policy_for,
+)
 from ade.approvals.rulebook_document import digested, read_rulebook
+from ade.approvals.usage import ApprovalUsage, RecentUse
 from ade.errors import LockNotPermitted, StaleWrite
 from ade.events.model import Event
 from ade.locks.model import LockRule, not_admitted, rules_for
@@ -26,8 +35,10 @@ from ade.settings.runtime import RuntimeSettings
 from ade.stores.ports import Stores
 from ade.stores.repository import Repository, StoredRecord
 from ade.stores.wakeups import CachedDocument
+from ade.tasks.admission import ROLLBACK_SUFFIX
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
+from ade.tasks.payloads import Payloads
 
 # The rulebook is replaced as a whole. All versions are kept, and every change is logged.
 
@@ -166,32 +177,107 @@ async def load_situation(stores: Stores) -> ApprovalInputs:
     return ApprovalInputs(await load(stores), await settings_runtime.load(stores), await load_people(stores))
 
 
-async def risk_of(stores: Stores, task: Task, situation: ApprovalInputs, preview: Raw | None = None) -> Risk:
-    """Assess a task from the store and its preview; its author cannot choose any of these facts."""
-    changes = 0 if preview is None else len(read_preview(preview).changes)
-    return await assessed(stores, situation, task.name, resources_of(task), changes)
+class Assessment(Struct, frozen=True):
+    """The risk of a task, and the facts behind it. `least` is the risk without what the author declared."""
+
+    facts: TaskFacts
+    risk: Risk
+    least: Risk
 
 
-async def assessed(
-    stores: Stores, situation: ApprovalInputs, name: str, resources: Sequence[str], changes: int = 0
-) -> Risk:
-    """Assess the risk by name and resources. Only a preview knows how much would change."""
-    completed, failed = await _history(stores, name)
-    facts = RiskFacts(
-        criticalities=criticalities_of(situation.rulebook, resources),
-        changes=changes,
-        resources=len(resources),
-        everywhere=any(_is_everywhere(resource) for resource in resources),
-        completed=completed,
-        failed=failed,
+def usage_for(stores: Stores, situation: ApprovalInputs) -> ApprovalUsage:
+    """Return the counts of open approvals and recent tasks, none of which is read yet."""
+    window_ms = situation.rulebook.risk.window_ms
+    return ApprovalUsage(stores, situation.runtime, situation.people.directory, window_ms)
+
+
+async def facts_about(stores: Stores, task: Task, situation: ApprovalInputs, preview: Raw | None = None) -> TaskFacts:
+    """Collect the resources and tags of a task from its definition, arguments, and preview, and from its author."""
+    definitions = await stores.workers.definitions()
+    name = task.name.removesuffix(ROLLBACK_SUFFIX)
+    arguments: object = None
+    if situation.rulebook.resources:
+        arguments = plain_json(await Payloads(stores.blobs).load(task.args))
+    return facts_of(
+        situation.rulebook,
+        task.name,
+        arguments=arguments,
+        definition=next((each for each in definitions if each.name == name), None),
+        preview=None if preview is None else read_preview(preview),
+        declared=resources_of(task),
+        tags=task.tags,
     )
-    return assess_risk(facts, situation.runtime.thresholds())
 
 
-def _is_everywhere(resource: str) -> bool:
-    """Whether it names a whole resource type and not one resource."""
-    _, colon, rest = resource.partition(":")
-    return not colon or not rest or "*" in rest
+async def assessment_of(
+    stores: Stores,
+    task: Task,
+    situation: ApprovalInputs,
+    usage: ApprovalUsage,
+    preview: Raw | None = None,
+    *,
+    enters: bool = False,
+) -> Assessment:
+    """Assess a task by facts that its author cannot choose; what the author declares can only raise the risk.
+
+    If it `enters` the usage, it counts for the tasks that follow it.
+    """
+    changes = 0 if preview is None else len(read_preview(preview).changes)
+    facts = await facts_about(stores, task, situation, preview)
+    resources = _by_criticality(situation, facts)
+    recent = await usage.recent(task, resources)
+    if enters:
+        await usage.enter(task, resources, changes)
+    history = await _history(stores, task.name)
+    risk = risk_from(situation, facts, history, changes, recent)
+    least = risk_from(situation, facts.without_authors(), history, changes, recent)
+    return Assessment(facts, risk, least)
+
+
+async def assessed(stores: Stores, situation: ApprovalInputs, name: str, facts: TaskFacts) -> Risk:
+    """Assess a task that is not stored, and so has neither a preview nor others beside it."""
+    return risk_from(situation, facts, await _history(stores, name))
+
+
+def _by_criticality(situation: ApprovalInputs, facts: TaskFacts) -> list[str]:
+    """Return the resources, the most critical first."""
+    names = list(facts.resources)
+    rated = dict(zip(names, criticalities_of(situation.rulebook, names), strict=True))
+    return sorted(names, key=lambda name: -rated[name])
+
+
+def risk_from(
+    situation: ApprovalInputs,
+    facts: TaskFacts,
+    history: tuple[int, int],
+    changes: int = 0,
+    recent: Mapping[str, RecentUse] | None = None,
+) -> Risk:
+    """Return the risk of these facts. `history` is how many tasks of the name completed and failed."""
+    rulebook, uses = situation.rulebook, recent or {}
+    names = _by_criticality(situation, facts)
+    criticalities = criticalities_of(rulebook, names)
+    found = [uses.get(name, RecentUse()) for name in names]
+    is_unknown = not facts.trusted_resources
+    risk = assess_risk(
+        RiskFacts(
+            criticalities=criticalities,
+            changes=changes,
+            resources=len(names),
+            everywhere=facts.is_everywhere,
+            completed=history[0],
+            failed=history[1],
+            recent_tasks=max((use.tasks for use in found), default=0),
+            recent_changes=max((use.changes for use in found), default=0),
+            unknown=rulebook.unknown_resources if is_unknown else None,
+        ),
+        situation.runtime.thresholds(),
+    )
+    listed = tuple(
+        RiskResource(name=name, sources=facts.resources[name], criticality=criticality, recent_tasks=use.tasks)
+        for name, criticality, use in zip(names, criticalities, found, strict=True)
+    )
+    return structs.replace(risk, resources=listed[:MOST_LISTED], is_unknown=is_unknown)
 
 
 async def _history(stores: Stores, name: str) -> tuple[int, int]:
@@ -207,6 +293,7 @@ async def demanded(
     stores: Stores,
     task: Task,
     situation: ApprovalInputs,
+    usage: ApprovalUsage,
     *,
     preview: Raw | None = None,
     required: Sequence[str] = (),
@@ -215,14 +302,16 @@ async def demanded(
     step: str = "",
     about: object = None,
 ) -> ApprovalRequirement:
-    """Determine who must approve this task. `required` are policies that guard rules demand, `chosen` those that a run
-    asks for in addition to its author's. Raises InvalidSubject, and InvalidPolicy for a policy that does not exist."""
-    risk = await risk_of(stores, task, situation, preview)
+    """Determine who must approve this task, and enter it into the usage. `required` are policies that guard rules
+    demand, `chosen` those that a run asks for in addition to its author's. Raises InvalidSubject, and InvalidPolicy for
+    a policy that does not exist."""
+    found = await assessment_of(stores, task, situation, usage, preview, enters=True)
+    risk, subject = found.risk, found.facts.subject(task.name, found.risk.level, task.id)
     review = review_of(task)
     by_rules = (*review.required, *required, *((USUAL,) if review.has_preview else ()))
     selected = policy_for(
         situation.rulebook,
-        subject_of(task, risk.level),
+        subject,
         risk,
         tuple(dict.fromkeys(by_rules)),
         situation.runtime.timeouts(),
@@ -233,6 +322,7 @@ async def demanded(
         policy=selected.policy,
         policies=selected.ids,
         required=selected.required,
+        subject=subject,
         risk=risk,
         is_automatic=not step and not _is_for_people(task) and _passes_by_itself(selected, risk, situation.runtime),
         in_batch=selected.high_risk_in_batch or risk.level.rank < RiskLevel.HIGH.rank,
@@ -263,12 +353,11 @@ async def _writers_above(stores: Stores, task: Task) -> frozenset[str]:
 
 
 def _is_for_people(task: Task) -> bool:
-    """Whether it can no longer pass automatically: reviewers were asked about this generation, an approval was revoked,
-    or it was stale so often that it would be previewed without end."""
-    gates = [gate for gate in task.review.gates if gate.generation == task.generation] if task.review else []
-    by_people = [gate for gate in gates if not gate.is_automatic and gate.state is not GateState.SUPERSEDED]
-    was_revoked = any(gate.state is GateState.REVOKED for gate in gates)
-    return bool(by_people) or was_revoked or sum(gate.state is GateState.STALE for gate in gates) >= _MOST_STALE
+    """Whether it can no longer pass automatically: reviewers were asked about it, whatever was edited since, or it was
+    stale so often that it would be previewed without end."""
+    review = review_of(task)
+    stale = [gate for gate in review.gates if gate.generation == task.generation and gate.state is GateState.STALE]
+    return review.was_for_people or len(stale) >= _MOST_STALE
 
 
 def _passes_by_itself(chosen: SelectedPolicy, risk: Risk, runtime: RuntimeSettings) -> bool:
@@ -276,3 +365,24 @@ def _passes_by_itself(chosen: SelectedPolicy, risk: Risk, runtime: RuntimeSettin
     if chosen.auto_approve is None or not runtime.is_on("auto_approve_low_risk"):
         return False
     return risk.level.rank <= chosen.auto_approve.rank and risk.level.rank < RiskLevel.HIGH.rank
+
+
+T = TypeVar("T")
+_TRIES = 200  # every lost race means that another request of the same author was counted
+
+
+async def counted(
+    stores: Stores, situation: ApprovalInputs, step: Callable[[ApprovalUsage], Awaitable[T]], *, tries: int = _TRIES
+) -> T:
+    """Run a step that enters tasks into the usage, and write that; repeated if another request was faster."""
+    for tries_left in reversed(range(tries)):
+        usage = usage_for(stores, situation)
+        answer = await step(usage)
+        try:
+            await usage.write()
+        except StaleWrite:
+            if not tries_left:
+                raise
+        else:
+            return answer
+    raise AssertionError("unreachable: the last try returns or raises")

@@ -1,6 +1,7 @@
 """Explanations of why a task under review is not running: which votes are missing, and what to do about it."""
 
-from ade.approvals.model import Gate, GateState, StartMode
+from ade.approvals.gates import unverified_writers
+from ade.approvals.model import NO_AUTHOR, Gate, GateState, StartMode
 from ade.approvals.repository import load_people
 from ade.approvals.review_requests import review_of
 from ade.stores.ports import Stores
@@ -63,7 +64,8 @@ async def _reviewing(stores: Stores, task: Task) -> Reason:
     gate, now = review_of(task).gate, stores.clock.now()
     if gate is None:
         return Reason(code="waits_for_approval", sentence="it waits for approval")
-    standing = (await load_people(stores)).standing(gate, now)
+    people = await load_people(stores)
+    standing = people.standing(gate, now)
     able, missing = list(standing.may_vote), list(standing.missing)
     facts: dict[str, object] = {
         "approval": gate.id,
@@ -73,8 +75,10 @@ async def _reviewing(stores: Stores, task: Task) -> Reason:
         "expires_at": gate.expires_at,
     }
     if standing.state is GateState.BLOCKED:
-        sentence = _blocked(gate, able, missing, now)
-        return Reason(code="approval_blocked", sentence=sentence, facts=facts, advice=_blocked_advice(gate))
+        unknown = unverified_writers(gate, people.directory)
+        sentence = _unverified(gate, unknown, now) if unknown else _blocked(gate, able, missing, now)
+        advice = _unverified_advice(task, unknown) if unknown else _blocked_advice(gate)
+        return Reason(code="approval_blocked", sentence=sentence, facts=facts, advice=advice)
     step = f" before its step {gate.step!r} goes on" if gate.step else ""
     because = f" ({gate.reason})" if gate.reason else ""
     sentence = (
@@ -83,6 +87,18 @@ async def _reviewing(stores: Stores, task: Task) -> Reason:
     )
     advice = f"`ade approvals approve {task.id}` answers"
     return Reason(code="waits_for_approval", sentence=sentence, facts=facts, advice=advice)
+
+
+def _unverified(gate: Gate, unknown: tuple[str, ...], now: int) -> str:
+    written = "it has no author" if NO_AUTHOR in unknown else f"{listed(list(unknown))}, who wrote it, has no account"
+    why = "so no one can be kept from approving their own task"
+    return f"it waits for approval, but {written}, {why}; {_expiry(gate, now)}"
+
+
+def _unverified_advice(task: Task, unknown: tuple[str, ...]) -> str:
+    if NO_AUTHOR in unknown:
+        return f"`ade cancel {task.id}` cancels it; enqueue it again with an author"
+    return f"`ade users add {unknown[0]}` creates the account, `ade cancel {task.id}` cancels the task"
 
 
 def _blocked(gate: Gate, able: list[str], missing: list[str], now: int) -> str:

@@ -6,9 +6,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from ade.accounts.model import Directory, InvalidAccount, normal_id
-from ade.approvals.digest import digest_for, subject_of
+from ade.approvals.digest import changes_since, digest_for, digest_of, signed_fields
 from ade.approvals.gates import GateStanding, evaluate
-from ade.approvals.model import Delegation, Gate, GateState, Policy, Review, Vote
+from ade.approvals.model import NO_AUTHOR, Delegation, Gate, GateState, Policy, Review, Subject, Vote, with_editor
 from ade.approvals.risk import Risk
 from ade.events.model import APPROVAL_BLOCKED, APPROVAL_ESCALATED, APPROVAL_REQUESTED, Event
 from ade.tasks.model import Task
@@ -24,6 +24,38 @@ class ReviewerDirectory(Struct, frozen=True):
         """Evaluate a gate with these accounts and delegations."""
         return evaluate(gate, self.directory, self.delegations, now)
 
+    def name_of(self, account: str) -> str:
+        """Return the display name of an account; empty if it has none or is unknown."""
+        known = self.directory.get(account)
+        return "" if known is None else known.display_name
+
+
+class Standings:
+    """Evaluates many gates at one moment. Gates without votes that differ only in their task share one evaluation."""
+
+    def __init__(self, people: ReviewerDirectory, now: int) -> None:
+        self._people = people
+        self._now = now
+        self._alone = frozenset(each.task_id for each in people.delegations if each.task_id)
+        self._known: dict[object, GateStanding] = {}
+        self.evaluations = 0
+
+    def of(self, gate: Gate) -> GateStanding:
+        """Evaluate a gate; the same as ReviewerDirectory.standing."""
+        if gate.votes or not gate.is_undecided or gate.task_id in self._alone:
+            return self._evaluated(gate)
+        due = tuple(self._now >= gate.opened_at + step.after_ms for step in gate.policy.steps)
+        subject = structs.replace(gate.subject, task_id="")
+        key = (gate.policy, gate.conflicts, subject, gate.early, due, self._now >= gate.expires_at)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._evaluated(gate)
+        return found
+
+    def _evaluated(self, gate: Gate) -> GateStanding:
+        self.evaluations += 1
+        return self._people.standing(gate, self._now)
+
 
 class ApprovalRequirement(Struct, frozen=True, kw_only=True):
     """Why and by whom a task must be approved."""
@@ -31,6 +63,7 @@ class ApprovalRequirement(Struct, frozen=True, kw_only=True):
     policy: Policy
     policies: tuple[str, ...] = ()  # the rulebook entries it combines
     required: tuple[str, ...] = ()  # those of them that the author did not choose
+    subject: Subject
     risk: Risk
     is_automatic: bool = False  # the policy approves it automatically
     in_batch: bool = True
@@ -53,14 +86,45 @@ def writers_of(task: Task) -> frozenset[str]:
     return frozenset(each for each in (task.author_id, *review.editors, *conflicts) if each)
 
 
+def requested_by(task: Task, actor: str | None) -> Task:
+    """Return a draft as this account submits it. If it has no author, that account is in conflict instead."""
+    return task if writers_of(task) else structs.replace(task, review=with_editor(review_of(task), actor))
+
+
+def with_author_of(parent: Task, child: Task) -> Task:
+    """Return a task that a run enqueues. Its author is that of the run's task; an author or parent that it names itself
+    only adds accounts that cannot approve it."""
+    writers = writers_of(parent) if child.parent_id != parent.id else frozenset[str]()
+    named = (child.author_id, *sorted(writers)) if parent.author_id is not None else tuple(sorted(writers))
+    author = parent.author_id or child.author_id
+    others = [each for each in named if each and each != author]
+    if author == child.author_id and not others:
+        return child
+    review = child.review
+    for each in others:
+        review = with_editor(review or Review(), each)
+    return structs.replace(child, author_id=author, review=review)
+
+
 def conflicts_of(task: Task, directory: Directory, inherited: frozenset[str] = frozenset()) -> frozenset[str]:
     """Return accounts with an author conflict: those who wrote the task or one that it descends from, and the owners
     of programs among them."""
-    found = _with_owners((_account_of(each) for each in writers_of(task) | inherited), directory)
+    found = _with_owners((account_of(each) for each in writers_of(task) | inherited), directory)
     return frozenset(found | {directory.who(each) for each in found})  # the persons too, for audits of the log alone
 
 
-def _account_of(name: str) -> str:
+def unverified_writers(task: Task, directory: Directory) -> tuple[str, ...]:
+    """Return the author and the editors that are not accounts, which therefore could approve the task under another
+    name; NO_AUTHOR if no one is known to have written it."""
+    review = review_of(task)
+    names = [account_of(each) for each in (task.author_id, *review.editors) if each]
+    if not writers_of(task):
+        return (NO_AUTHOR,)
+    earlier = () if review.gate is None else (each for each in review.gate.unverified if each != NO_AUTHOR)
+    return tuple(dict.fromkeys(name for name in (*names, *earlier) if directory.get(name) is None))
+
+
+def account_of(name: str) -> str:
     """Normalize an author's name, so that another spelling does not evade the conflict check."""
     try:
         return normal_id(name)
@@ -86,16 +150,19 @@ def open_gate(
 ) -> tuple[Gate, tuple[Event, ...]]:
     """Return the next gate of this task, and the events that record it. Raises InvalidSubject."""
     number = _next_number(review_of(task))
+    fields = signed_fields(task, demand.policy, number, demand.step, demand.about, code=demand.code)
     gate = Gate(
         id=f"{task.id}.{number}",
         task_id=task.id,
-        digest=digest_for(task, demand.policy, number, demand.step, demand.about, code=demand.code),
-        subject=subject_of(task, demand.risk.level),
+        digest=digest_of(fields),
+        changes=() if demand.step else changes_since(review_of(task).signed, fields),
+        subject=demand.subject,
         policy=demand.policy,
         policies=demand.policies,
         required=demand.required,
         code=demand.code,
         conflicts=conflicts_of(task, people.directory, demand.inherited),
+        unverified=unverified_writers(task, people.directory),
         opened_at=now,
         step=demand.step,
         about=demand.about,
@@ -120,6 +187,7 @@ def again(gate: Gate, task: Task, *, now: int, **fields: object) -> Gate:
         "state": GateState.OPEN,
         "decided_at": None,
         "votes": (),
+        "changes": (),
         "fired": (),
         "early": (),
         "opened_at": now,
@@ -135,8 +203,9 @@ def _next_number(review: Review) -> int:
 
 
 def requested(gate: Gate, *, now: int) -> Event:
-    """Return the event with all that `proof` needs. The subject of a step might contain secrets, so it is left out."""
-    bare = structs.replace(gate, state=GateState.OPEN, votes=(), early=(), about=None)
+    """Return the event with all that `proof` needs. The subject of a step and changed arguments might contain secrets,
+    so they are left out."""
+    bare = structs.replace(gate, state=GateState.OPEN, votes=(), early=(), about=None, changes=())
     whole: dict[str, object] = msgspec.to_builtins(bare)
     return Event(type=APPROVAL_REQUESTED, at=now, task_id=gate.task_id, payload={"approval": gate.id, "gate": whole})
 
@@ -162,6 +231,15 @@ def reconsidered(gate: Gate, people: ReviewerDirectory, *, now: int) -> tuple[Ga
     if state in (GateState.OPEN, GateState.BLOCKED):
         gate = structs.replace(gate, state=state)
     return gate, tuple(events)
+
+
+def is_escalating(gate: Gate, state: GateState, *, now: int) -> bool:
+    """Whether an escalation step of a gate in this state fires now."""
+    is_stuck = state is GateState.BLOCKED
+    return any(
+        number not in gate.fired and (is_stuck or now >= gate.opened_at + step.after_ms)
+        for number, step in enumerate(gate.policy.steps)
+    )
 
 
 def escalated(gate: Gate, number: int, *, now: int) -> Event:

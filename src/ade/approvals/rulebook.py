@@ -1,19 +1,21 @@
 """The rulebook, and the policy it selects for a task: all matching entries, combined at their strictest."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum, auto
 
 from msgspec import Struct, structs
 
 from ade.accounts.model import SYSTEM
+from ade.approvals.digest import Preview
 from ade.approvals.errors import InvalidPolicy
-from ade.approvals.guard import GuardOccasion, GuardRule
+from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict, GuardRuling, values_at
 from ade.approvals.model import MOST_STEPS, Policy, PolicyRule, PolicyStep, Recheck, Subject, Timeouts, check_policy
-from ade.approvals.risk import Risk, RiskLevel, usual_quorum
+from ade.approvals.risk import ResourceSource, Risk, RiskLevel, usual_quorum
 from ade.common.patterns import folded, matches_any, text_pattern
 from ade.locks.model import LockRule
-from ade.tasks.admission import is_rollback
+from ade.tasks.admission import ROLLBACK_SUFFIX, is_rollback
 from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
+from ade.tasks.model import Definition, Task
 
 # The rulebook: guard rules, policies with their conditions, and the criticality of resources.
 
@@ -31,18 +33,163 @@ class PolicyEntry(Struct, frozen=True, kw_only=True):
     said: frozenset[str] = frozenset()  # which of recheck, valid_for, and expires_after are set explicitly
 
 
+class MissingAuthor(StrEnum):
+    """What becomes of a new task that needs approval and names no author with an account."""
+
+    REJECT = auto()
+    BLOCK = auto()  # it is stored, and its gate is blocked
+
+
+class ResourceRule(Struct, frozen=True, kw_only=True):
+    """Where the arguments of tasks name a resource: the template makes one of each value under a dotted path."""
+
+    names: tuple[str, ...] = ()  # patterns of task names; empty: all
+    argument: str
+    resource: str  # with VALUE in it
+
+
+class RiskRules(Struct, frozen=True, kw_only=True):
+    """How a risk is assessed, apart from the criticality of resources."""
+
+    # The least level or score of a task if nothing but its author says what it changes. None: critical if the rulebook
+    # rates resources at all; otherwise they do not matter, known or not.
+    unknown_resources: RiskLevel | float | None = None
+    window_ms: int = 3_600_000  # in which the tasks of one author on one resource add up
+
+
 class Rulebook(Struct, frozen=True, kw_only=True):
-    """One version of the guard rules, policies, and criticalities."""
+    """One version of the guard rules, policies, criticalities, and rules about resources and risk."""
 
     version: int = 0  # 0: none has been applied yet
     guard: tuple[GuardRule, ...] = ()
     policies: tuple[PolicyEntry, ...] = ()
     criticality: dict[str, int] = {}
     locks: tuple[LockRule, ...] = ()  # who may lock what
+    missing_author: MissingAuthor = MissingAuthor.REJECT
+    resources: tuple[ResourceRule, ...] = ()
+    risk: RiskRules = RiskRules()
 
     def guards(self, occasion: GuardOccasion) -> bool:
         """Whether any rule is for this occasion; if not, no case needs to be built."""
         return any(occasion in rule.at for rule in self.guard)
+
+    @property
+    def unknown_resources(self) -> RiskLevel | float | None:
+        """The least level or score of a task whose resources are unknown; None if that does not matter."""
+        if self.risk.unknown_resources is None and self.criticality:
+            return RiskLevel.CRITICAL
+        return self.risk.unknown_resources
+
+
+# What a task changes: facts that the definition, the preview, and the arguments give, and what its author declares.
+
+
+VALUE = "{value}"
+
+
+class TaskFacts(Struct, frozen=True, kw_only=True):
+    """The resources and tags of a task, and which of them its author did not choose."""
+
+    resources: Mapping[str, tuple[ResourceSource, ...]] = {}
+    tags: frozenset[str] = frozenset()
+    trusted_tags: frozenset[str] = frozenset()
+
+    @property
+    def trusted_resources(self) -> tuple[str, ...]:
+        """The resources that the definition, the preview, or the arguments name."""
+        return tuple(name for name, sources in self.resources.items() if sources != (ResourceSource.AUTHOR,))
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether a resource names a whole type and not one resource."""
+        return any(_is_everywhere(name, sources) for name, sources in self.resources.items())
+
+    def without_authors(self) -> "TaskFacts":
+        """Return the facts without what only the author declared."""
+        trusted = {name: self.resources[name] for name in self.trusted_resources}
+        return TaskFacts(resources=trusted, tags=self.trusted_tags, trusted_tags=self.trusted_tags)
+
+    def subject(self, name: str, level: RiskLevel, task_id: str = "") -> Subject:
+        """Return the part of a task that the conditions of policies and delegations look at."""
+        return Subject(
+            name=name,
+            tags=self.tags,
+            resource_types=frozenset(map(_type_of, self.resources)),
+            level=level,
+            task_id=task_id,
+            trusted_tags=self.trusted_tags,
+            trusted_resource_types=frozenset(map(_type_of, self.trusted_resources)),
+        )
+
+
+def _type_of(resource: str) -> str:
+    return resource.partition(":")[0]
+
+
+def _is_everywhere(resource: str, sources: Sequence[ResourceSource]) -> bool:
+    """A preview or an argument names one thing, unless it is a pattern; a bare type declares all of that type."""
+    _, colon, rest = resource.partition(":")
+    is_declared = ResourceSource.AUTHOR in sources or ResourceSource.DEFINITION in sources
+    return "*" in rest or (is_declared and (not colon or not rest))
+
+
+def facts_of(
+    rulebook: Rulebook,
+    name: str,
+    *,
+    arguments: object = None,
+    definition: Definition | None = None,
+    preview: Preview | None = None,
+    declared: Iterable[str] = (),
+    tags: Iterable[str] = (),
+) -> TaskFacts:
+    """Collect the facts about a task. `declared` and `tags` are what its author chose; they can only add."""
+    sources: dict[str, set[ResourceSource]] = {}
+    known = definition or Definition(name=name)
+
+    def add(source: ResourceSource, names: Iterable[str]) -> None:
+        for each in names:
+            sources.setdefault(each, set()).add(source)
+
+    add(ResourceSource.DEFINITION, known.resources)
+    add(ResourceSource.ARGUMENTS, _in_arguments(rulebook, name, arguments, known))
+    if preview is not None:
+        add(ResourceSource.PREVIEW, preview.versions)
+        changed = (each.get("resource") for each in preview.changes if isinstance(each, Mapping))
+        add(ResourceSource.PREVIEW, (each for each in changed if isinstance(each, str) and each))
+    add(ResourceSource.AUTHOR, declared)
+    order = list(ResourceSource)
+    return TaskFacts(
+        resources={each: tuple(sorted(found, key=order.index)) for each, found in sources.items()},
+        tags=frozenset((*known.tags, *tags)),
+        trusted_tags=frozenset(known.tags),
+    )
+
+
+def _in_arguments(rulebook: Rulebook, name: str, arguments: object, definition: Definition) -> Iterator[str]:
+    """Yield the resources that the rules find in the arguments. An omitted argument has its default."""
+    name = name.removesuffix(ROLLBACK_SUFFIX)
+    for rule in rulebook.resources:
+        if rule.names and not matches_any(rule.names, name):
+            continue
+        found = list(values_at(arguments, rule.argument))
+        properties = (definition.schema or {}).get("properties", {})
+        if not found and isinstance(properties, Mapping) and isinstance(properties.get(rule.argument), Mapping):
+            found = [properties[rule.argument].get("default")]
+        yield from (rule.resource.replace(VALUE, text) for value in found for text in _plain_values(value))
+
+
+def _plain_values(value: object) -> Iterator[str]:
+    """Yield every text, number, and name inside a value."""
+    waiting = [value]
+    while waiting:
+        here = waiting.pop()
+        if isinstance(here, Mapping):
+            waiting.extend((*here.keys(), *here.values()))
+        elif isinstance(here, list | tuple):
+            waiting.extend(here)
+        elif here is not None and (text := str(here).strip()):
+            yield text
 
 
 def criticalities_of(rulebook: Rulebook, resources: Sequence[str]) -> tuple[int, ...]:
@@ -83,6 +230,13 @@ class SelectedPolicy(Struct, frozen=True, kw_only=True):
     why: tuple[str, ...] = ()
 
 
+def policies_of(ruling: GuardRuling) -> tuple[str, ...]:
+    """Return the policies that a ruling requires; USUAL for a rule that names none."""
+    if ruling.verdict is not GuardRulesVerdict.DEMAND:
+        return ()
+    return tuple(policy or USUAL for policy in (ruling.policy, *ruling.more_policies))
+
+
 def policy_for(
     rulebook: Rulebook,
     subject: Subject,
@@ -96,8 +250,9 @@ def policy_for(
     them together demand more than a policy can.
 
     `required` are the policies that guard rules name; USUAL among them requires approval without naming a policy.
-    `chosen` are the author's: they are met in addition, and never instead. If nothing but the author's choice asks for
-    approval, that choice alone decides.
+    `chosen` are the author's: they are met in addition, and never instead. So are policies whose conditions match only
+    because of tags or resources that the author declared. If nothing but the author's choice asks for approval, that
+    choice alone decides.
     """
     known = {entry.policy.id for entry in rulebook.policies}
     for name in (*required, *chosen):
@@ -105,12 +260,14 @@ def policy_for(
             raise InvalidPolicy(
                 f"no policy {name[:100]!r} is in the rulebook", advice="`ade policies show` lists its policies"
             )
-    found = [(entry, why) for entry in rulebook.policies if (why := _why(entry, subject, risk, required)) is not None]
+    trusted = subject.trusted
+    found = [(entry, why) for entry in rulebook.policies if (why := _why(entry, trusted, risk, required)) is not None]
     if not found and (required or not chosen):
         found = [_usual(rulebook, risk)]
     by_rules = [entry.policy.id for entry, _ in found]
-    added = [entry for entry in rulebook.policies if entry.policy.id in chosen and entry.policy.id not in by_rules]
-    found += [(_without_steps(entry) if by_rules else entry, _asked_for(entry)) for entry in added]
+    others = [entry for entry in rulebook.policies if entry.policy.id not in by_rules]
+    added = [(entry, why) for entry in others if (why := _why(entry, subject, risk, chosen)) is not None]
+    found += [(_without_steps(entry) if by_rules else entry, why) for entry, why in added]
     entries = [entry for entry, _ in found]
     policies = [_in_time(_at_level(entry, risk.level), entry, timeouts) for entry in entries]
     if by_rules and added:

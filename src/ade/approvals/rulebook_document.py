@@ -11,7 +11,7 @@ from ade.approvals.errors import InvalidPolicy, InvalidRulebook
 from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict, Scalar
 from ade.approvals.model import MAX_POLICY_MS, Policy, PolicyRule, PolicyStep, Recheck, check_policy
 from ade.approvals.risk import RiskLevel
-from ade.approvals.rulebook import PolicyEntry, Rulebook
+from ade.approvals.rulebook import VALUE, MissingAuthor, PolicyEntry, ResourceRule, RiskRules, Rulebook
 from ade.common.text import read_duration, written_duration
 from ade.errors import close_names
 from ade.locks.model import LockRule
@@ -186,9 +186,47 @@ def read_rulebook(data: object, *, version: int = 0) -> Rulebook:
     guard = tuple(_guard_rule(table) for table in top.tables("guard"))
     policies = tuple(_entry(table) for table in top.tables("policy"))
     locks = tuple(_lock_rule(table) for table in top.tables("locks"))
+    authors = top.table("authors")
+    missing = authors.word("missing", MissingAuthor) or MissingAuthor.REJECT
+    authors.read_up()
+    resources = tuple(_resource_rule(table) for table in top.tables("resource"))
+    risk = _risk_rules(top.table("risk"))
     top.read_up()
     _check_names(top, guard, policies)
-    return Rulebook(version=version, guard=guard, policies=policies, criticality=criticality, locks=locks)
+    return Rulebook(
+        version=version,
+        guard=guard,
+        policies=policies,
+        criticality=criticality,
+        locks=locks,
+        missing_author=missing,
+        resources=resources,
+        risk=risk,
+    )
+
+
+def _resource_rule(table: TableReader) -> ResourceRule:
+    argument, resource = table.text("argument"), table.text("resource")
+    if argument is None:
+        raise table.wrong("argument", 'is missing: name the argument that contains the resource, such as "table"')
+    if resource is None:
+        raise table.wrong("resource", f'is missing: write what the resource is called, such as "table:{VALUE}"')
+    if VALUE not in resource or any(brace in resource.replace(VALUE, "") for brace in "{}"):
+        raise table.wrong("resource", f"must contain {VALUE} for the value of the argument, and no other braces")
+    rule = ResourceRule(names=table.texts("names"), argument=argument, resource=resource)
+    table.read_up()
+    return rule
+
+
+def _risk_rules(table: TableReader) -> RiskRules:
+    usual = RiskRules()
+    word = isinstance(table.value("unknown_resources"), str)
+    unknown = (
+        table.word("unknown_resources", RiskLevel) if word else table.number("unknown_resources", least=0, most=100)
+    )
+    window_ms = table.duration("window", most_ms=MAX_POLICY_MS) or usual.window_ms
+    table.read_up()
+    return RiskRules(unknown_resources=unknown, window_ms=window_ms)
 
 
 def _lock_rule(table: TableReader) -> LockRule:
@@ -350,10 +388,16 @@ def _step(table: TableReader) -> PolicyStep:
 
 def as_document(rulebook: Rulebook) -> dict[str, Any]:
     """Return the rulebook without its version. `read_rulebook` makes an equal rulebook from it."""
+    missing = rulebook.missing_author
     document: dict[str, Any] = {
         "criticality": dict(sorted(rulebook.criticality.items())),
         "guard": [_guard_rule_document(rule) for rule in rulebook.guard],
         "policy": [_entry_document(entry) for entry in rulebook.policies],
+        **({} if missing is MissingAuthor.REJECT else {"authors": {"missing": missing.value}}),
+        # Left out if empty: the digests of rulebooks from before these sections existed stay the same.
+        **_given(
+            resource=[_resource_rule_document(rule) for rule in rulebook.resources], risk=_risk_document(rulebook.risk)
+        ),
     }
     if rulebook.locks:  # an older rulebook keeps its digest
         document["locks"] = [_lock_rule_document(rule) for rule in rulebook.locks]
@@ -362,6 +406,18 @@ def as_document(rulebook: Rulebook) -> dict[str, Any]:
 
 def _lock_rule_document(rule: LockRule) -> dict[str, Any]:
     return _given(names=list(rule.names), roles=_words(rule.roles), accounts=_words(rule.accounts))
+
+
+def _resource_rule_document(rule: ResourceRule) -> dict[str, Any]:
+    return _given(names=list(rule.names), argument=rule.argument, resource=rule.resource)
+
+
+def _risk_document(rules: RiskRules) -> dict[str, Any]:
+    unknown, window_ms = rules.unknown_resources, rules.window_ms
+    document: dict[str, Any] = {} if unknown is None else {"unknown_resources": unknown}
+    if isinstance(unknown, RiskLevel):
+        document["unknown_resources"] = unknown.value
+    return document | ({} if window_ms == RiskRules().window_ms else {"window": written_duration(window_ms)})
 
 
 def digested(rulebook: Rulebook) -> tuple[dict[str, Any], str]:

@@ -1,5 +1,8 @@
 """Gates at run time: the check before a run starts, and steps or tool calls within a run that need approval."""
 
+import asyncio
+import hashlib
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -21,15 +24,16 @@ from ade.approvals.decisions import (
     step_gate,
     whole_gate,
 )
-from ade.approvals.digest import resources_of
-from ade.approvals.errors import Denied, InvalidPolicy, InvalidSubject, StepDenied
-from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict
+from ade.approvals.errors import Denied, InvalidPolicy, InvalidSubject, StepDenied, TooManyApprovals
+from ade.approvals.guard import GuardOccasion, GuardRulesVerdict
 from ade.approvals.model import AFTER_THE_FACT, MAX_STEP_REQUESTS, Decision, Gate, Vote
-from ade.approvals.repository import ApprovalInputs, demanded, load_situation
-from ade.approvals.review_requests import review_of
-from ade.approvals.rulebook import USUAL
-from ade.approvals.submission import apply_guard, log_denied, ruled
+from ade.approvals.repository import ApprovalInputs, counted, demanded, load_situation
+from ade.approvals.review_requests import ApprovalRequirement, review_of
+from ade.approvals.rulebook import USUAL, policies_of
+from ade.approvals.submission import apply_guard, case_of, log_denied, ruled
+from ade.approvals.usage import ApprovalUsage
 from ade.approvals.votes import LARGEST_STEP
+from ade.common.text import HIDDEN
 from ade.errors import InvalidTask
 from ade.failures import FailureKind, TaskError
 from ade.logs import Log
@@ -57,7 +61,8 @@ async def request_step_approval(
 ) -> Withheld | HoldResponse:
     """Return what reviewers decided; otherwise the outcome with which the run waits, whatever it reports.
 
-    `version` is that of the code that runs. Raises Denied, StepDenied, and InvalidTask.
+    `version` is that of the code that runs. Raises Denied, StepDenied, InvalidTask, and TooManyApprovals:
+    the run decides what to do without the approval.
     """
     if len(request.about) > LARGEST_STEP:
         raise InvalidTask(f"a step can be about at most {LARGEST_STEP:,} bytes, not {len(request.about):,}")
@@ -72,6 +77,7 @@ async def request_step_approval(
         if ruling is None:
             return HoldResponse(is_approved=True)
         required, reason = ruling
+        about = await _tied(request)
     gate, edit = _deciding_gate(task, step, about, follows=request.responses and not request.is_tool)
     if gate is not None and (response := gate.response) is not None:
         return HoldResponse(is_approved=False, text=_text_of(response), by=response.voter)
@@ -84,17 +90,23 @@ async def request_step_approval(
         raise InvalidTask(
             f"a task can request approval of at most {MAX_STEP_REQUESTS} steps; ask about several at once"
         )
-    demand = await demanded(
-        stores,
-        task,
-        situation,
-        preview=task.preview,
-        required=required,
-        chosen=request.policies,
-        reason=reason,
-        step=step,
-        about=about,
-    )
+
+    async def ask(usage: ApprovalUsage) -> ApprovalRequirement:
+        await usage.open_approval(task)
+        return await demanded(
+            stores,
+            task,
+            situation,
+            usage,
+            preview=task.preview,
+            required=required,
+            chosen=request.policies,
+            reason=reason,
+            step=step,
+            about=about,
+        )
+
+    demand = await counted(stores, situation, ask)
     return requested_again(task, demand, situation.people, now=stores.clock.now())
 
 
@@ -107,7 +119,7 @@ async def check_tool_call(
     ruling = await _ruled_on_tool(stores, task, situation, request)
     if ruling is None:
         return Leave.FREE
-    gate, _ = _deciding_gate(task, request.step, msgspec.json.decode(about), follows=False)
+    gate, _ = _deciding_gate(task, request.step, await _tied(request), follows=False)
     return Leave.GRANTED if _have_agreed(stores, task, gate, ruling[0], situation, version) else Leave.NEEDED
 
 
@@ -168,17 +180,82 @@ def _have_agreed(
 async def _ruled_on_tool(
     stores: Stores, task: Task, situation: ApprovalInputs, request: RunStep
 ) -> tuple[tuple[str, ...], str] | None:
-    """Return None if the call is allowed, otherwise the policy it needs and why. Raises Denied."""
-    tool = request.step.removeprefix("tool ")
-    arguments = msgspec.json.decode(request.about if request.judged is None else request.judged)
-    case = GuardCase(name=task.name, tool=tool, arguments=arguments, resources=resources_of(task), tags=task.tags)
+    """Return None if the call is allowed, otherwise the policies it needs and why. Raises Denied, and InvalidTask if
+    reviewers would see something else than what is judged."""
+    tool, arguments = request.step.removeprefix("tool "), _judged(request)
+    case = await case_of(stores, task, situation, arguments=arguments, tool=tool)
     ruling = await apply_guard(situation.rulebook, case, GuardOccasion.TOOL)
     if ruling.verdict is GuardRulesVerdict.ALLOW:
         return None
     if ruling.verdict is GuardRulesVerdict.DENY:
         await log_denied(stores, task, ruling, GuardOccasion.TOOL, tool)
         raise Denied(f"the tool {tool} must not be used like this: {ruling.reason}")
-    return (ruling.policy or USUAL,), ruling.reason
+    return policies_of(ruling), ruling.reason
+
+
+# Reviewers may be shown less of a tool call than the guard judges, where it contains secrets, but nothing else.
+
+
+DIGEST = "digest of what is hidden"
+_SALT = b"ade-run-"
+
+
+def _judged(request: RunStep) -> Any:
+    """Return the arguments that the guard judges. Raises InvalidTask unless reviewers are shown the same, in which only
+    texts are hidden."""
+    about = msgspec.json.decode(request.about)
+    if request.judged is None:
+        return about
+    judged = msgspec.json.decode(request.judged)
+    shown = {name: value for name, value in about.items() if name != DIGEST} if isinstance(about, dict) else about
+    if about != judged and not _hides_only(judged, shown):
+        raise InvalidTask(
+            f"reviewers must be shown the arguments of the tool call; only texts in them can be replaced by {HIDDEN}"
+        )
+    return judged
+
+
+def _hides_only(whole: object, shown: object) -> bool:
+    """Whether one value is the other with parts of its texts hidden."""
+    if isinstance(whole, str) and isinstance(shown, str):
+        return _hides_part(whole, shown)
+    if isinstance(whole, dict) and isinstance(shown, dict):
+        pairs = zip(whole.items(), shown.items(), strict=False)
+        return len(whole) == len(shown) and all(
+            _hides_part(name, other) and _hides_only(value, inner) for (name, value), (other, inner) in pairs
+        )
+    if isinstance(whole, list) and isinstance(shown, list):
+        return len(whole) == len(shown) and all(map(_hides_only, whole, shown))
+    return type(whole) is type(shown) and whole == shown
+
+
+def _hides_part(whole: str, shown: str) -> bool:
+    """Find the visible parts one after the other, each at its earliest position."""
+    first, *others = shown.split(HIDDEN)
+    if not others:
+        return whole == shown
+    *middle, last = others
+    at = len(first)
+    for part in middle:
+        found = whole.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return whole.startswith(first) and whole.endswith(last) and len(whole) - len(last) >= at
+
+
+async def _tied(request: RunStep) -> Any:
+    """Return what reviewers approve: what they are shown, and the digest of everything if something is hidden."""
+    about = msgspec.json.decode(request.about)
+    if request.judged is None or (judged := msgspec.json.decode(request.judged)) == about:
+        return about
+    return {**about, DIGEST: await asyncio.to_thread(digest_of_hidden, judged)}
+
+
+def digest_of_hidden(arguments: object) -> str:
+    """Return a digest that is slow on purpose, so that a reader cannot find a short secret by brute force."""
+    text = json.dumps(arguments, sort_keys=True).encode("utf-8", "replace")
+    return hashlib.scrypt(text, salt=_SALT, n=2**13, r=8, p=1, dklen=16).hex()
 
 
 # The last check before a run: a task that needs approval runs only exactly as approved.
@@ -215,7 +292,7 @@ async def _ruling(
     if ruling.verdict is GuardRulesVerdict.DENY:
         await log_denied(stores, task, ruling, GuardOccasion.RUN)
         return _refused(FailureKind.DENIED, f"a guard rule forbids it: {ruling.reason}")
-    required = (ruling.policy or USUAL,) if ruling.verdict is GuardRulesVerdict.DEMAND else ()
+    required = policies_of(ruling)
     if is_as_previewed is not None:
         required = (*required, USUAL)
     clearance = clearance_of(
@@ -240,12 +317,35 @@ async def _ruling(
     is_asked = review.policies or review.required
     if ruling.verdict is GuardRulesVerdict.ALLOW and not is_asked and not clearance.reason:
         return None
-    demand = await demanded(stores, task, situation, preview=task.preview, required=required, reason=reason)
+    return await _waiting(stores, task, situation, required, reason, was_changed=clearance.reason == ANOTHER)
+
+
+async def _waiting(
+    stores: Stores,
+    task: Task,
+    situation: ApprovalInputs,
+    required: Sequence[str],
+    reason: str,
+    *,
+    was_changed: bool,
+) -> Outcome:
+    """Return the outcome with which a task that must be approved ends before it starts."""
+
+    async def ask(usage: ApprovalUsage) -> ApprovalRequirement:
+        demand = await demanded(stores, task, situation, usage, preview=task.preview, required=required, reason=reason)
+        if not demand.is_automatic:
+            await usage.open_approval(task)
+        return demand
+
+    try:
+        demand = await counted(stores, situation, ask)
+    except TooManyApprovals as error:  # it is tried again later, and does not count as an attempt
+        return _refused(FailureKind.RATE_LIMITED, error.detail, retryable=True)
     log.info("task.held", task_id=task.id, attempt=task.attempt, worker=task.worker_id, reason=reason)
-    if demand.is_automatic and clearance.reason != ANOTHER:
-        return reassessed(task, reason or "its policy lets it pass", now=now)
+    if demand.is_automatic and not was_changed:
+        return reassessed(task, reason or "its policy lets it pass", now=stores.clock.now())
     by_people = structs.replace(demand, is_automatic=False)  # the task was changed after it had passed
-    return requested_again(task, by_people, situation.people, now=now)
+    return requested_again(task, by_people, situation.people, now=stores.clock.now())
 
 
 def _report_stale(task: Task, clearance: Clearance, version: str) -> None:
@@ -263,6 +363,6 @@ def _report_stale(task: Task, clearance: Clearance, version: str) -> None:
     )
 
 
-def _refused(kind: FailureKind, message: str) -> Failed:
-    error = TaskError(kind=kind, type="Denied", message=message, retryable=False)
+def _refused(kind: FailureKind, message: str, *, retryable: bool = False) -> Failed:
+    error = TaskError(kind=kind, type="Denied", message=message, retryable=retryable)
     return Failed(error, has_begun=False)

@@ -13,7 +13,7 @@ from ade.approvals.errors import ConflictOfInterest, GateClosed, NotEligible, Re
 from ade.approvals.gates import uncounted
 from ade.approvals.model import Decision, Delegation, Gate
 from ade.approvals.repository import load_people
-from ade.approvals.review_requests import ReviewerDirectory, review_of
+from ade.approvals.review_requests import ReviewerDirectory, Standings, review_of
 from ade.approvals.rollback import prepare_rollbacks
 from ade.approvals.submission import submit, sweep_submitted
 from ade.approvals.votes import REAUTHENTICATION_MS, VoteRequest, cast, gate_for, is_conflicted
@@ -30,10 +30,10 @@ from ade.tasks.service import Check, any_version, decide, edit, get, notify_for,
 _TRIES = 200  # every lost race means that another vote was written
 
 
-async def vote(stores: Stores, task_id: str, ballot: VoteRequest, *, gate_id: str | None = None) -> Task:
-    """Vote at the newest gate of a task, or at a given one. Repeating the same vote has no effect.
+async def vote(stores: Stores, task_id: str, ballot: VoteRequest) -> Task:
+    """Vote at the gate that the ballot names. Repeating the same vote has no effect.
 
-    Raises NoGate, GateClosed, TaskCannotRun, DigestMismatch, NotEligible, and its subclasses.
+    Raises UnknownApproval, GateClosed, TaskCannotRun, DigestMismatch, NotEligible, and its subclasses.
     """
     await _check_can_run(stores, await get(stores, task_id))
     people = await load_people(stores)
@@ -45,7 +45,7 @@ async def vote(stores: Stores, task_id: str, ballot: VoteRequest, *, gate_id: st
     voted = await decide(
         stores,
         task_id,
-        lambda task, now: cast(task, ballot, people, now=now, gate_id=gate_id),
+        lambda task, now: cast(task, ballot, people, now=now),
         tries=_TRIES,
         before=prepare,
     )
@@ -92,8 +92,8 @@ async def vote_in_batch(stores: Stores, gate: Gate, digest: str, ballot: VoteReq
     many of those together."""
     if ballot.decision is Decision.APPROVE and not gate.in_batch:
         raise NotPermitted("its risk is too high for a batch; answer it separately")
-    own = structs.replace(ballot, digest=digest, via="batch")
-    return await vote(stores, gate.task_id, own, gate_id=gate.id)
+    own = structs.replace(ballot, approval=gate.id, digest=digest, via="batch")
+    return await vote(stores, gate.task_id, own)
 
 
 async def comment(stores: Stores, task_id: str, text: str, *, actor: str) -> Task:
@@ -224,7 +224,7 @@ async def amend(stores: Stores, payloads: Payloads, task_id: str, ballot: VoteRe
     if not fields:
         raise InvalidTask("name what to change, or approve it as it is", advice="`ade approvals approve` approves it")
     task = await get(stores, task_id)
-    gate = gate_for(task)
+    gate = gate_for(task, ballot.approval)
     if digest_at(structs.replace(task, **fields), gate) == digest_at(task, gate):
         raise InvalidTask("nothing that needs approval would change; name what to change")
     request = structs.replace(ballot, decision=Decision.REQUEST_CHANGES, reason=ballot.reason or "amended")
@@ -273,7 +273,9 @@ async def sweep_reviews(stores: Stores, payloads: Payloads) -> int:
         if waiting:
             people = people or await load_people(stores)
             now = stores.clock.now()
-            changes = [change for task in waiting if (change := advance_review(task, people, now=now)) is not None]
+            standings = Standings(people, now)
+            moves = (advance_review(task, people, now=now, standings=standings) for task in waiting)
+            changes = [change for change in moves if change is not None]
             await prepare_rollbacks(stores, payloads, changes)
             answers = await stores.tasks.commit_each(changes) if changes else []
             written = [change for change, answer in zip(changes, answers, strict=True) if answer is None]

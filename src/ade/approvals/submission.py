@@ -11,23 +11,36 @@ from ade.accounts.model import SYSTEM
 from ade.accounts.users import load_directory
 from ade.approvals import decisions
 from ade.approvals.decisions import born_held
-from ade.approvals.digest import read_preview, resources_of
-from ade.approvals.errors import Denied, InvalidPolicy, InvalidSubject
+from ade.approvals.digest import check_size, read_preview
+from ade.approvals.errors import AuthorRequired, Denied, InvalidPolicy, InvalidSubject
 from ade.approvals.gates import Candidates, candidates
 from ade.approvals.guard import GuardCase, GuardOccasion, GuardRuleSource, GuardRulesVerdict, GuardRuling, rule_on
-from ade.approvals.model import PastRun, Review, StartMode, Subject
+from ade.approvals.model import NO_AUTHOR, PastRun, Review, StartMode, with_editor
 from ade.approvals.repository import (
     ApprovalInputs,
     assessed,
+    assessment_of,
     check_lock_permission,
+    counted,
     demanded,
+    facts_about,
     load,
     load_situation,
-    risk_of,
+    usage_for,
 )
-from ade.approvals.review_requests import ReviewerDirectory, review_of
+from ade.approvals.review_requests import ReviewerDirectory, requested_by, review_of, unverified_writers
 from ade.approvals.risk import Risk, level_of
-from ade.approvals.rulebook import USUAL, Rulebook, SelectedPolicy, passes, policy_for
+from ade.approvals.rulebook import (
+    MissingAuthor,
+    Rulebook,
+    SelectedPolicy,
+    TaskFacts,
+    facts_of,
+    passes,
+    policies_of,
+    policy_for,
+)
+from ade.approvals.usage import ApprovalUsage
 from ade.errors import AdeError, StoreError
 from ade.events.model import Event
 from ade.settings import runtime
@@ -73,16 +86,19 @@ GUARD_DENIED = "guard.denied"
 
 
 async def ruled(
-    stores: Stores, payloads: Payloads, task: Task, situation: ApprovalInputs, occasion: GuardOccasion
+    stores: Stores,
+    payloads: Payloads,
+    task: Task,
+    situation: ApprovalInputs,
+    occasion: GuardOccasion,
+    usage: ApprovalUsage | None = None,
 ) -> GuardRuling:
-    """Return the guard's ruling on a task."""
+    """Return the guard's ruling on a task. `usage` has what was entered for others and is not stored yet."""
     rulebook = situation.rulebook
     if not rulebook.guards(occasion):
         return GuardRuling(verdict=GuardRulesVerdict.ALLOW)
-    needs_score = any(rule.from_score is not None for rule in rulebook.guard)
-    score = (await risk_of(stores, task, situation, task.preview)).score if needs_score else None
     arguments = await payloads.load(task.args)  # also resolves a reference to a blob
-    case = GuardCase(name=task.name, arguments=arguments, resources=resources_of(task), tags=task.tags, score=score)
+    case = await case_of(stores, task, situation, usage, arguments=arguments)
     ruling = await apply_guard(rulebook, case, occasion)
     if is_rollback(task) and ruling.verdict is not GuardRulesVerdict.DENY:
         case.name = task.name.removesuffix(ROLLBACK_SUFFIX)
@@ -90,6 +106,36 @@ async def ruled(
         # What freezes a task freezes its rollback.
         return of_task if of_task.verdict is GuardRulesVerdict.DENY else ruling
     return ruling
+
+
+async def case_of(
+    stores: Stores,
+    task: Task,
+    situation: ApprovalInputs,
+    usage: ApprovalUsage | None = None,
+    *,
+    arguments: Raw | Mapping[str, object],
+    tool: str | None = None,
+) -> GuardCase:
+    """Return the case that the guard judges. Its resources and score are read only if a rule looks at them."""
+    rules = situation.rulebook.guard
+    facts, found = TaskFacts(), None
+    if tool is None and any(rule.from_score is not None for rule in rules):
+        found = await assessment_of(stores, task, situation, usage or usage_for(stores, situation), task.preview)
+        facts = found.facts
+    elif any(rule.tags or rule.resources for rule in rules):
+        facts = await facts_about(stores, task, situation, task.preview)
+    return GuardCase(
+        name=task.name,
+        tool=tool,
+        arguments=arguments,
+        resources=tuple(facts.resources),
+        tags=facts.tags,
+        score=None if found is None else found.risk.score,
+        trusted_resources=facts.trusted_resources,
+        trusted_tags=facts.trusted_tags,
+        trusted_score=None if found is None else found.least.score,
+    )
 
 
 async def log_denied(
@@ -112,7 +158,7 @@ def demanding(task: Task, rulings: Iterable[GuardRuling]) -> Review:
     """Return the review of a task, with the policies that these rulings demand."""
     review = review_of(task)
     asking = [ruling for ruling in rulings if ruling.verdict is GuardRulesVerdict.DEMAND]
-    required = (*review.required, *(ruling.policy or USUAL for ruling in asking))
+    required = (*review.required, *(policy for ruling in asking for policy in policies_of(ruling)))
     reason = next((ruling.reason for ruling in asking if ruling.reason), review.reason)
     return structs.replace(review, required=tuple(dict.fromkeys(required)), reason=reason)
 
@@ -120,47 +166,82 @@ def demanding(task: Task, rulings: Iterable[GuardRuling]) -> Review:
 async def admitted(stores: Stores, payloads: Payloads, tasks: Sequence[Task], rulebook: Rulebook) -> list[Task]:
     """Return what to store instead of these tasks, in the same order; `follow_up` does the rest once they are stored.
 
-    Raises Denied, LockNotPermitted, InvalidPolicy, and InvalidSubject; then none of the tasks must be stored.
+    Raises Denied, LockNotPermitted, InvalidPolicy, InvalidSubject, and TooManyApprovals; then none of the tasks must be
+    stored.
     """
     if all(passes(task, rulebook) for task in tasks):
         return list(tasks)
     situation = structs.replace(await load_situation(stores), rulebook=rulebook)
-    stored = []
-    for task in tasks:
-        if not passes(task, rulebook):
-            spilled = structs.replace(task, args=await payloads.spill(task.id, "args", task.args))
-            task = await _admitted(stores, payloads, spilled, situation)
-        stored.append(task)
-    return stored
+    spilled = [
+        task if passes(task, rulebook) else structs.replace(task, args=await payloads.spill(task.id, "args", task.args))
+        for task in tasks
+    ]
+
+    async def step(usage: ApprovalUsage) -> list[Task]:
+        stored = [
+            task if passes(task, rulebook) else await _admitted(stores, payloads, task, situation, usage)
+            for task in spilled
+        ]
+        # ADE itself makes rollbacks, once for each task; they must not wait for anything else.
+        await usage.open_approval(*(task for task in stored if task.status in _WAITING and not is_rollback(task)))
+        return stored
+
+    return await counted(stores, situation, step)
 
 
-async def _admitted(stores: Stores, payloads: Payloads, task: Task, situation: ApprovalInputs) -> Task:
+async def _spilled(payloads: Payloads, task: Task) -> Task:
+    return structs.replace(task, args=await payloads.spill(task.id, "args", task.args))
+
+
+async def _admitted(
+    stores: Stores, payloads: Payloads, task: Task, situation: ApprovalInputs, usage: ApprovalUsage
+) -> Task:
     names = [spec.resource for spec in task.locks]
     await check_lock_permission(stores, situation.rulebook.locks, task.author_id, names)
-    ruling = await ruled(stores, payloads, task, situation, GuardOccasion.ENQUEUE)
+    ruling = await ruled(stores, payloads, task, situation, GuardOccasion.ENQUEUE, usage)
     if ruling.verdict is GuardRulesVerdict.DENY:
         await log_denied(stores, task, ruling, GuardOccasion.ENQUEUE)
         raise Denied(f"{task.name} was not stored: {ruling.reason or 'a guard rule forbids it'} (rule {ruling.rule})")
-    later = await ruled(stores, payloads, task, situation, GuardOccasion.RUN)
+    later = await ruled(stores, payloads, task, situation, GuardOccasion.RUN, usage)
     review = demanding(task, (ruling, later))
     now = task.created_at or stores.clock.now()
+    if review.is_governed:
+        check_author(task, situation)
     if review.has_preview:
         return _to_be_assessed(task, structs.replace(review, preview_id=fresh_id(now)))
-    if GuardRulesVerdict.DEMAND not in (ruling.verdict, later.verdict) and not (review.policies or review.required):
+    if not review.is_governed:
         return task
     held = structs.replace(task, review=review)
-    demand = await demanded(stores, held, situation, reason=review.reason)
+    demand = await demanded(stores, held, situation, usage, reason=review.reason)
     if demand.is_automatic and (review.start is StartMode.BY_HAND or review.not_before is not None):
         return _to_be_assessed(task, review)  # not queued yet, although no reviewer is asked
     return born_held(held, demand, situation.people, now=now)
+
+
+def check_author(task: Task, situation: ApprovalInputs) -> None:
+    """Raise AuthorRequired unless everyone who wrote a governed task has an account, or the rulebook blocks such tasks
+    instead. Conflicts of interest are about accounts, so an unknown author could approve the task under another name.
+
+    Before the first account exists, a name cannot be checked. A rollback is stored in any case, and blocked.
+    """
+    directory = situation.people.directory
+    unknown = unverified_writers(task, directory)
+    if NO_AUTHOR not in unknown and not any(True for _ in directory.everybody()):
+        return
+    if not unknown or situation.rulebook.missing_author is MissingAuthor.BLOCK or is_rollback(task):
+        return
+    why = "it names no author" if NO_AUTHOR in unknown else f"{unknown[0][:100]!r}, who wrote it, is not an account"
+    raise AuthorRequired(
+        f"{task.name} needs approval, but {why}; name the account of its author", advice=AuthorRequired.usual_advice
+    )
 
 
 def _to_be_assessed(task: Task, review: Review) -> Task:
     return structs.replace(task, status=Status.SUBMITTED, review=review)
 
 
+_WAITING = frozenset({Status.SUBMITTED, Status.REVIEWING})
 _BEFORE_IT_RUNS = (GuardOccasion.ENQUEUE, GuardOccasion.RUN)
-LARGEST_PREVIEW = 256 * 1024
 
 
 async def follow_up(stores: Stores, payloads: Payloads, stored: Sequence[Task]) -> None:
@@ -171,9 +252,12 @@ async def follow_up(stores: Stores, payloads: Payloads, stored: Sequence[Task]) 
 
 
 async def submit(stores: Stores, payloads: Payloads, task_id: str, *, actor: str | None = None) -> Task:
-    """Freeze a draft and assess it; if its handler has a preview, once a worker has run that."""
+    """Freeze a draft and assess it; if its handler has a preview, once a worker has run that. The account that submits
+    a draft without an author counts as its author. Raises AuthorRequired and TooManyApprovals."""
     task = await get(stores, task_id)
+    check_author(requested_by(task, actor), await load_situation(stores))
     has_preview = review_of(task).has_preview or await previews(stores, task.name)
+    await _open_approval(stores, task)
     submitted = await decide(
         stores,
         task_id,
@@ -194,12 +278,20 @@ async def replay(
     check: Check = any_version,
 ) -> Task:
     """Run a failed task again with fresh attempts, optionally with corrected arguments. A governed task must be
-    approved again first. Raises Denied if the guard forbids the corrected arguments."""
+    approved again first, and not by the account that asks for the replay. Raises Denied if the guard forbids the
+    corrected arguments, AuthorRequired, and TooManyApprovals."""
     required: tuple[str, ...] = ()
+    task = await get(stores, task_id)
     if args is not None:
-        task = await get(stores, task_id)
         required = await _required_for(stores, payloads, structs.replace(task, args=args))
+    if required or review_of(task).is_governed:
+        written = structs.replace(task, review=with_editor(review_of(task), actor))
+        check_author(written, await load_situation(stores))
+    if args is not None:
         args = await payloads.spill(task_id, fresh_kind(), args)
+    if required or review_of(task).is_governed:
+        check(task)
+        await _open_approval(stores, task)
 
     def decision(task: Task, now: int, ran: PastRun | None = None) -> Change:
         check(task)
@@ -209,6 +301,11 @@ async def replay(
 
     replayed = await (decide if args is None else decide_edit)(stores, task_id, decision)
     return (await carry_on(stores, payloads, replayed))[0]
+
+
+async def _open_approval(stores: Stores, task: Task) -> None:
+    """Count a task that is about to be submitted among the open approvals of its author. Raises TooManyApprovals."""
+    await counted(stores, await load_situation(stores), lambda usage: usage.open_approval(task))
 
 
 async def _required_for(stores: Stores, payloads: Payloads, task: Task) -> tuple[str, ...]:
@@ -295,7 +392,7 @@ async def assess(
     situation = await load_situation(stores)
     try:
         if preview is not None:
-            _check_size(preview)
+            check_size(preview)
             if errors := read_preview(preview).errors:
                 return await send_back(stores, task_id, preview_id, *errors)
         previewed_task = structs.replace(task, preview=preview)
@@ -305,8 +402,12 @@ async def assess(
                 await log_denied(stores, task, ruling, GuardOccasion.RUN)
                 return await send_back(stores, task_id, preview_id, f"a guard rule forbids it: {ruling.reason}")
         review = demanding(task, rulings)
-        demand = await demanded(
-            stores, task, situation, preview=preview, required=review.required, reason=review.reason
+        demand = await counted(
+            stores,
+            situation,
+            lambda usage: demanded(
+                stores, task, situation, usage, preview=preview, required=review.required, reason=review.reason
+            ),
         )
 
         def decision(now_there: Task, now: int) -> Change | None:
@@ -318,14 +419,6 @@ async def assess(
         return await decide(stores, task_id, decision)
     except (InvalidSubject, InvalidPolicy) as error:
         return await send_back(stores, task_id, preview_id, error.detail)
-
-
-def _check_size(preview: Raw) -> None:
-    if len(preview) > LARGEST_PREVIEW:
-        raise InvalidSubject(
-            f"the preview has {len(preview):,} bytes, more than the {LARGEST_PREVIEW:,} that people can be shown; list"
-            " fewer changes, or sum them up"
-        )
 
 
 async def previewed(stores: Stores, preview: Task, result: Raw, payloads: Payloads) -> None:
@@ -379,25 +472,31 @@ async def check(stores: Stores, question: PolicyCheckRequest, rulebook: Rulebook
     """Check by the rulebook in force, or by another one on trial. Raises InvalidPolicy."""
     rulebook = await load(stores) if rulebook is None else rulebook
     situation = ApprovalInputs(rulebook, await runtime.load(stores), ReviewerDirectory(await load_directory(stores)))
-    risk = await _risk(stores, question, situation)
+    definitions = await stores.workers.definitions()
+    facts = facts_of(
+        rulebook,
+        question.name,
+        arguments=question.arguments,
+        definition=next((each for each in definitions if each.name == question.name), None),
+        declared=question.resources,
+        tags=question.tags,
+    )
+    risk, least = await _risks(stores, question, situation, facts)
     case = GuardCase(
         name=question.name,
         tool=question.tool,
         arguments=question.arguments,
-        resources=question.resources,
-        tags=question.tags,
+        resources=tuple(facts.resources),
+        tags=facts.tags,
         score=risk.score,
+        trusted_resources=facts.trusted_resources,
+        trusted_tags=facts.trusted_tags,
+        trusted_score=least.score,
     )
     occasions = (GuardOccasion.ENQUEUE, GuardOccasion.RUN) if question.tool is None else (GuardOccasion.TOOL,)
     rulings = {occasion: await apply_guard(rulebook, case, occasion) for occasion in occasions}
-    subject = Subject(
-        name=question.name,
-        tags=frozenset(question.tags),
-        resource_types=frozenset(resource.partition(":")[0] for resource in question.resources),
-        level=risk.level,
-    )
-    demanding = (ruling for ruling in rulings.values() if ruling.verdict is GuardRulesVerdict.DEMAND)
-    required = tuple(dict.fromkeys(ruling.policy or USUAL for ruling in demanding))
+    required = tuple(dict.fromkeys(policy for ruling in rulings.values() for policy in policies_of(ruling)))
+    subject = facts.subject(question.name, risk.level)
     chosen = policy_for(rulebook, subject, risk, required, situation.runtime.timeouts())
     return Findings(
         rulings=rulings,
@@ -409,11 +508,16 @@ async def check(stores: Stores, question: PolicyCheckRequest, rulebook: Rulebook
     )
 
 
-async def _risk(stores: Stores, question: PolicyCheckRequest, situation: ApprovalInputs) -> Risk:
+async def _risks(
+    stores: Stores, question: PolicyCheckRequest, situation: ApprovalInputs, facts: TaskFacts
+) -> tuple[Risk, Risk]:
+    """Return the risk, and the risk without what the author declares."""
     if question.score is None:
-        return await assessed(stores, situation, question.name, question.resources)
+        least = await assessed(stores, situation, question.name, facts.without_authors())
+        return await assessed(stores, situation, question.name, facts), least
     level = level_of(question.score, situation.runtime.thresholds())
-    return Risk(score=question.score, level=level, criticality=0, magnitude=0, blast_radius=0, failure_rate=0)
+    risk = Risk(score=question.score, level=level, criticality=0, magnitude=0, blast_radius=0, failure_rate=0)
+    return risk, risk
 
 
 # Tasks from schedules pass the guard like all others.

@@ -3,7 +3,7 @@
 Everything is derived from records and the event log; no counts are stored.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,19 +11,33 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ade.approvals.decisions import has_waited
-from ade.approvals.gates import admitting_chain, seats, uncounted
-from ade.approvals.model import AFTER_THE_FACT, UNDECIDED, Bypass, Comment, Decision, Gate, GateState, StartMode
+from ade.approvals.digest import signed_at
+from ade.approvals.gates import GateStanding, admitting_chain, seats, uncounted
+from ade.approvals.model import (
+    AFTER_THE_FACT,
+    UNDECIDED,
+    Bypass,
+    Comment,
+    Decision,
+    FieldChange,
+    Gate,
+    GateState,
+    StartMode,
+)
 from ade.approvals.repository import load_people
-from ade.approvals.review_requests import ReviewerDirectory, review_of
-from ade.approvals.risk import RiskLevel
+from ade.approvals.review_requests import ReviewerDirectory, Standings, review_of
+from ade.approvals.risk import ResourceSource, RiskLevel, RiskResource
+from ade.approvals.rulebook import Rulebook, criticalities_of
 from ade.approvals.service import snoozed
 from ade.events.model import APPROVAL_APPROVED, APPROVAL_REJECTED, APPROVAL_RESPONDED, Event
 from ade.stores.ports import Stores, TaskQuery
+from ade.tasks.attempts import AttemptSummary
 from ade.tasks.changes import BYPASSED, CHANGES_REQUESTED
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
+from ade.tasks.payloads import beginning_of
 
-_PAGE = 200
+_PAGE = 1_000
 _SAMPLE = 10_000  # events read at most, the newest
 _VOTES = {
     APPROVAL_APPROVED: Decision.APPROVE,
@@ -40,6 +54,8 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
     name: str
     description: str | None = None
     author: str | None = None
+    author_name: str = ""  # the display name, if there is one
+    arguments: str  # on one line, shortened
     priority: int
     approval: str  # the id of the gate
     state: GateState
@@ -92,10 +108,11 @@ async def waiting(stores: Stores) -> list[PendingApproval]:
 
 async def _pending(stores: Stores, account: str | None) -> list[PendingApproval]:
     people, now = await load_people(stores), stores.clock.now()
+    standings = Standings(people, now)
     items = [
         item
         async for task, gate in _undecided(stores)
-        if (item := _item(task, gate, people, account, now=now)) is not None
+        if (item := _item(task, gate, people, account, standings.of(gate), now=now)) is not None
     ]
     return sorted(items, key=lambda item: (item.priority, item.due_at, -item.level.rank, -(item.score or 0)))
 
@@ -128,9 +145,8 @@ async def _after_the_fact(stores: Stores) -> AsyncIterator[tuple[Task, Gate]]:
 
 
 def _item(
-    task: Task, gate: Gate, people: ReviewerDirectory, account: str | None, *, now: int
+    task: Task, gate: Gate, people: ReviewerDirectory, account: str | None, standing: GateStanding, *, now: int
 ) -> PendingApproval | None:
-    standing = people.standing(gate, now)
     if standing.state not in UNDECIDED or (account is not None and account not in standing.may_vote):
         return None
     chain = None
@@ -141,6 +157,8 @@ def _item(
         name=task.name,
         description=task.description,
         author=task.author_id,
+        author_name=author_name(task, people),
+        arguments=beginning_of(task.args),
         priority=task.priority,
         approval=gate.id,
         state=standing.state,
@@ -227,6 +245,7 @@ class VoteView(Struct, frozen=True, kw_only=True):
     """A vote, and why it does not count, if so."""
 
     voter: str
+    voter_name: str = ""  # the display name, if there is one
     for_whom: str  # empty: the voter's own vote
     decision: Decision
     at: int
@@ -255,6 +274,7 @@ class GateView(Struct, frozen=True, kw_only=True):
     id: str
     state: GateState
     digest: str
+    code: str = ""  # the version of the task's code that is approved; empty if no worker has reported one
     step: str
     about: Any = None
     reason: str
@@ -274,6 +294,9 @@ class GateView(Struct, frozen=True, kw_only=True):
     escalations: list[StepView]
     conflicts: list[str]  # accounts with an author conflict, which cannot vote
     end_reason: str = ""  # why it was cancelled
+    names: dict[str, str] = {}  # display names of the accounts above, by their IDs
+    signed: dict[str, Any] | None = None  # every field that the digest covers; None if the task has changed since
+    changes: list[FieldChange]  # of these fields, since the gate before
 
 
 class ReviewView(Struct, frozen=True, kw_only=True):
@@ -322,6 +345,7 @@ def view_gate(task: Task, gate: Gate, people: ReviewerDirectory, *, now: int) ->
         id=gate.id,
         state=GateState.CONSUMED if is_consumed else standing.state,
         digest=gate.digest,
+        code=gate.code,
         step=gate.step,
         about=gate.about,
         reason=gate.reason,
@@ -341,7 +365,21 @@ def view_gate(task: Task, gate: Gate, people: ReviewerDirectory, *, now: int) ->
         escalations=_escalations(gate),
         conflicts=sorted(gate.conflicts),
         end_reason=gate.end_reason,
+        names=_names(gate, standing.may_vote, people),
+        signed=signed_at(task, gate),
+        changes=list(gate.changes),
     )
+
+
+def author_name(task: Task, people: ReviewerDirectory) -> str:
+    """Return the display name of the author as it is now, or else as it was when the task was created."""
+    return people.name_of(task.author_id or "") or task.author_name or ""
+
+
+def _names(gate: Gate, may_vote: Iterable[str], people: ReviewerDirectory) -> dict[str, str]:
+    voters = (account for vote in gate.votes for account in (vote.voter, *vote.chain))
+    named = ((account, people.name_of(account)) for account in {*may_vote, *gate.conflicts, *voters})
+    return dict(sorted((account, name) for account, name in named if name))
 
 
 def is_used(task: Task, gate: Gate) -> bool:
@@ -368,6 +406,7 @@ def _votes(gate: Gate, people: ReviewerDirectory) -> list[VoteView]:
     return [
         VoteView(
             voter=vote.voter,
+            voter_name=people.name_of(vote.voter),
             for_whom=vote.chain[0] if vote.chain else "",
             decision=vote.decision,
             at=vote.at,
@@ -409,8 +448,11 @@ class ApprovalView(Struct, frozen=True, kw_only=True):
     args: Raw  # in full, however large
     review: ReviewView
     author: str | None = None
+    author_name: str = ""  # the display name, if there is one
     description: str | None = None
     stats: TaskStats | None = None
+    resources: list[RiskResource]  # behind the factors of the risk, the most critical first
+    runs: list[AttemptSummary]  # earlier ones, the oldest first
 
 
 class Voted(Struct, frozen=True, kw_only=True):
@@ -430,7 +472,15 @@ class Snoozed(Struct, frozen=True, kw_only=True):
     until: int
 
 
-def view_approval(task: Task, args: Raw, people: ReviewerDirectory, *, now: int) -> ApprovalView | None:
+def view_approval(
+    task: Task,
+    args: Raw,
+    people: ReviewerDirectory,
+    rulebook: Rulebook,
+    runs: list[AttemptSummary],
+    *,
+    now: int,
+) -> ApprovalView | None:
     """Return a task with its review; None if it needs no approval, as far as is known."""
     review = view_review(task, people, now=now)
     if review is None:
@@ -443,9 +493,23 @@ def view_approval(task: Task, args: Raw, people: ReviewerDirectory, *, now: int)
         args=args,
         review=review,
         author=task.author_id,
+        author_name=author_name(task, people),
         description=task.description,
         stats=task_stats(task, people, now=now),
+        resources=_resources(task, rulebook),
+        runs=runs,
     )
+
+
+def _resources(task: Task, rulebook: Rulebook) -> list[RiskResource]:
+    """Return the resources of the last assessment; before the first one, those that the author declares."""
+    if task.risk is not None and "resources" in task.risk:
+        return msgspec.convert(task.risk["resources"], list[RiskResource])
+    names = tuple(dict.fromkeys((*task.resources, *(spec.resource for spec in task.locks))))
+    return [
+        RiskResource(name=name, sources=(ResourceSource.AUTHOR,), criticality=criticality)
+        for name, criticality in zip(names, criticalities_of(rulebook, names), strict=True)
+    ]
 
 
 def view_vote(task: Task, gate: Gate, people: ReviewerDirectory, *, now: int) -> Voted:

@@ -61,10 +61,11 @@ _MOST_ANSWERS = 20  # votes of one account at one gate
 
 
 class VoteRequest(Struct, frozen=True, kw_only=True):
-    """One vote, as it was given. `digest` is what the voter saw."""
+    """One vote, as it was given. `approval` and `digest` are the gate and the whole digest that the voter saw."""
 
     voter: str
     decision: Decision
+    approval: str  # the ID of the gate
     digest: str
     reason: str = ""
     on_behalf_of: str | None = None
@@ -92,19 +93,17 @@ def gate_to_answer(task: Task, gate_id: str | None = None) -> Gate:
 
 def no_such_gate(task: Task, gate_id: str | None = None) -> AdeError:
     """Return the error for a missing gate. A submitted task might still get its gate."""
-    if gate_id is not None:
-        return UnknownApproval(f"task {task.id} has no approval {gate_id[:100]}")
     if task.review is None:
         return UnknownApproval(f"no approval is needed for task {task.id}")
+    if gate_id is not None:
+        return UnknownApproval(f"task {task.id} has no approval {gate_id[:100]}")
     return NoGate(f"no approval is needed for task {task.id} now")
 
 
-def cast(
-    task: Task, ballot: VoteRequest, people: ReviewerDirectory, *, now: int, gate_id: str | None = None
-) -> Change | None:
-    """Return the change that a vote makes; None if the same vote is already recorded. Raises GateClosed,
-    DigestMismatch, NotEligible, and its subclasses."""
-    gate = gate_for(task, gate_id)
+def cast(task: Task, ballot: VoteRequest, people: ReviewerDirectory, *, now: int) -> Change | None:
+    """Return the change that a vote makes; None if the same vote is already recorded. Raises UnknownApproval,
+    GateClosed, DigestMismatch, NotEligible, and its subclasses."""
+    gate = gate_for(task, ballot.approval)
     if _is_repeated(task, gate, ballot):
         return None
     _check_open(task, gate, ballot, now=now)

@@ -38,8 +38,8 @@ MEANS: Mapping[ExitCode, str] = {
     ExitCode.NOT_FOUND: "the task, approval, name, queue, schedule, agent, inbox, account, token, delegation, webhook,"
     " channel or fingerprint does not exist",
     ExitCode.CONFLICT: "the record is in a state that does not allow this, or somebody else was faster",
-    ExitCode.REFUSED: "refused for now: a queue, an inbox or the disk is full, or somebody asks too often; try again"
-    " later",
+    ExitCode.REFUSED: "refused for now: a queue, an inbox or the disk is full, too many approvals are open, or somebody"
+    " asks too often; try again later",
     ExitCode.STORE: "the store or the server cannot be used: missing, damaged, not writable, of a newer version, out of"
     " reach",
     ExitCode.DENIED: "not allowed: who asks is not known or does not have the permission, or a guard rule forbids it",
@@ -68,6 +68,7 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     ade_errors.ProgramNotStarted: ExitCode.USAGE,
     ade_errors.InvalidWebhook: ExitCode.USAGE,
     ade_errors.InvalidNotification: ExitCode.USAGE,
+    approvals_errors.AuthorRequired: ExitCode.USAGE,
     approvals_errors.InvalidPolicy: ExitCode.USAGE,
     approvals_errors.InvalidRulebook: ExitCode.USAGE,
     approvals_errors.InvalidSetting: ExitCode.USAGE,
@@ -123,6 +124,7 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     ade_errors.AddressRefused: ExitCode.DENIED,
     ade_errors.InvalidSignature: ExitCode.DENIED,
     approvals_errors.UnknownApproval: ExitCode.NOT_FOUND,
+    approvals_errors.TooManyApprovals: ExitCode.REFUSED,
     approvals_errors.NoGate: ExitCode.CONFLICT,
     approvals_errors.GateClosed: ExitCode.CONFLICT,
     approvals_errors.TaskCannotRun: ExitCode.CONFLICT,

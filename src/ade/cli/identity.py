@@ -72,7 +72,7 @@ def as_option(command: F) -> F:
         metavar="NAME",
         expose_value=False,
         callback=_keep,
-        help="For a local store: the account to act as. Default: ADE_USER, or your login name.",
+        help="For a local store: the account to act as. Default: ADE_USER, task.author, or your login name.",
     )(command)
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from ade.errors import InvalidFilter
 from ade.events.model import Event, with_moments
+from ade.locks.model import read_priority
 from ade.tasks.reasons import short_span
 
 _UNITS_S = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -88,6 +89,15 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
+class PriorityParam(click.ParamType[int]):
+    """A priority: 0 to 9, or urgent, high, normal, or low."""
+
+    name = "priority"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return read_priority(int(value) if isinstance(value, str) and value.strip().isdecimal() else value)
+
+
 class JsonObject(click.ParamType[dict[str, Any]]):
     """A JSON object."""
 
@@ -120,6 +130,7 @@ class Timestamp(click.ParamType[datetime]):
 
 
 DURATION = Duration()
+PRIORITY = PriorityParam()
 PLACE = click.IntRange(0, 2**63 - 1)  # a cursor or a seq, up to the maximum of a store
 MOMENT = Timestamp()
 JSON_OBJECT = JsonObject()

@@ -23,14 +23,13 @@ from ade.common.text import without_password
 from ade.composition.stores import open_read_only, open_stores, read_only_services, store_exists
 from ade.errors import NeedsStore
 from ade.server.context import RequestContext, Services
-from ade.settings import DEFAULT, LoadedSettings, Settings, load, standard_files
+from ade.settings import DEFAULT, USER_VARIABLE, LoadedSettings, Settings, load, standard_files
 from ade.stores.ports import Stores
 
 if TYPE_CHECKING:  # most commands need no app
     from ade.app.ade import Ade
 
 T = TypeVar("T")
-_ACCOUNT_VARIABLE = "ADE_USER"
 _LOGIN_VARIABLES = ("LOGNAME", "USER", "LNAME", "USERNAME")
 
 
@@ -170,8 +169,7 @@ class Session:
 
     def _request(self) -> RequestContext:
         """The caller on a local store, where anyone who can open it has every permission."""
-        actor = self.actor if self.options.acting_as is None else self.account
-        return RequestContext(actor=actor, author=self.account, login=login_name())
+        return RequestContext(actor=self.actor, author=self.account, login=login_name())
 
     def _services(self, stores: Stores) -> Services:
         if self._read_only is not None:
@@ -231,16 +229,20 @@ class Session:
 
     @property
     def actor(self) -> str:
-        """The actor name in the event log."""
-        return f"cli:{login_name()}"
+        """The actor name in the event log: the account that was named, or else the login name on this machine."""
+        return f"cli:{login_name()}" if self._named_account is None else self.account
+
+    @property
+    def _named_account(self) -> str | None:
+        return self.options.acting_as or os.environ.get(USER_VARIABLE) or self.settings.task.author or None
 
     @property
     def account(self) -> str:
-        """The ID of the account to act as: by --as, else by the environment, else by the system.
+        """The ID of the account to act as: --as, ADE_USER, the setting task.author, or else the login name.
 
-        Raises InvalidAccount.
+        Every command that changes something on a local store does so as this account. Raises InvalidAccount.
         """
-        return normal_id(self.options.acting_as or os.environ.get(_ACCOUNT_VARIABLE) or login_name())
+        return normal_id(self._named_account or login_name())
 
     @staticmethod
     def run(work: Coroutine[Any, Any, T]) -> T:

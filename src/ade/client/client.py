@@ -50,13 +50,14 @@ class Client(Api):
         queues: Sequence[str] = (),
         names: Sequence[str] = (),
         inboxes: Sequence[str] = (),
+        locks: Sequence[str] = (),
     ) -> "Stream[Event | Gap]":
         """Events as they happen, from now on or behind the seq `after`; all that is said must hold.
 
         After a break it goes on behind the last one. A Gap says that some may be missing: they were no longer kept.
         """
         spec = EventSubscriptionRequest(
-            after=after, types=types, tasks=tasks, queues=queues, names=names, inboxes=inboxes
+            after=after, types=types, tasks=tasks, queues=queues, names=names, inboxes=inboxes, locks=locks
         )
         return Stream(lambda: self._transport.follow_events(spec), self._portal)
 

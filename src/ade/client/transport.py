@@ -58,6 +58,7 @@ class EventSubscriptionRequest(Struct, frozen=True, kw_only=True):
     queues: Sequence[str] = ()
     names: Sequence[str] = ()
     inboxes: Sequence[str] = ()
+    locks: Sequence[str] = ()
 
     def pairs(self) -> list[tuple[str, str]]:
         """Return the query parameters, without `after`."""
@@ -67,6 +68,7 @@ class EventSubscriptionRequest(Struct, frozen=True, kw_only=True):
             "queue": self.queues,
             "name": self.names,
             "inbox": self.inboxes,
+            "lock": self.locks,
         }
         return [(name, value) for name, values in fields.items() for value in values]
 

@@ -1,8 +1,9 @@
-"""Text helpers: durations such as `90s` or `1h30m`, URLs without passwords, and text that UTF-8 can encode."""
+"""Text helpers: durations such as `90s`, names of accounts, masks, URLs without passwords, and valid UTF-8 text."""
 
 import re
 from collections.abc import Mapping
 
+HIDDEN = "[hidden]"  # instead of a secret
 _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _PART = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 _WHOLE = re.compile(r"(?:\d{1,12}(?:ms|s|m|h|d))+", re.ASCII)
@@ -20,6 +21,11 @@ def written_duration(ms: int) -> str:
     """Write a duration in its largest unit without a fraction, for `read_duration`."""
     unit = next(unit for unit, size in _UNITS_MS.items() if ms % size == 0)
     return f"{ms // _UNITS_MS[unit]}{unit}"
+
+
+def with_name(account: str, display_name: str | None) -> str:
+    """Write an account for people: its display name, if there is one, and its ID."""
+    return f"{display_name} ({account})" if display_name and display_name != account else account
 
 
 # Up to the last @, because an @ in a password might not be escaped.

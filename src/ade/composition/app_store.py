@@ -10,6 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from msgspec import structs
+
+from ade.accounts.model import normal_id
 from ade.approvals.repository import RulebookCache
 from ade.approvals.rulebook import Rulebook, passes
 from ade.approvals.submission import store_held
@@ -19,7 +22,7 @@ from ade.composition.stores import lock_limits, payloads_of
 from ade.locks.client import StoreLockClient
 from ade.locks.holder import LockHolder
 from ade.server.context import Services
-from ade.settings import Settings
+from ade.settings import USER_VARIABLE, Settings
 from ade.settings.runtime import TASK_TIMEOUT, RuntimeSettings, RuntimeSettingsCache
 from ade.stores.ports import Stores
 from ade.tasks.definitions import DefinitionCache
@@ -71,8 +74,9 @@ class LoopServices:
 class OpenStore:
     """An open store with its payloads and the services of each event loop."""
 
-    def __init__(self, stores: Stores, settings: Settings) -> None:
+    def __init__(self, stores: Stores, settings: Settings, author: str | None = None) -> None:
         self.stores = stores
+        self.author = author  # of tasks that name none
         self._settings = settings
         self.payloads = payloads_of(stores, settings)
         self._sides: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopServices] = WeakKeyDictionary()
@@ -82,6 +86,8 @@ class OpenStore:
     async def store(self, tasks: Sequence[Task]) -> list[Task]:
         """Store admitted tasks; the guard can hold them for approval. The store wakes a worker. Raises Denied."""
         rulebook, runtime = await self.current_rules()
+        if self.author is not None:
+            tasks = _with_author(tasks, self.author)
         if TASK_TIMEOUT in runtime.values:
             tasks = runtime.limited(tasks)
         for task in tasks:
@@ -105,6 +111,8 @@ class OpenStore:
         if rules is None:
             return portal.run(self.store(tasks))
         rulebook, runtime = rules
+        if self.author is not None:
+            tasks = _with_author(tasks, self.author)
         if TASK_TIMEOUT in runtime.values:
             tasks = runtime.limited(tasks)
         for task in tasks:
@@ -121,6 +129,19 @@ class OpenStore:
         if side is None:
             side = self._sides[loop] = LoopServices(self.stores, self._settings)
         return side
+
+
+def _with_author(tasks: Sequence[Task], author: str) -> list[Task]:
+    return [structs.replace(task, author_id=author) if task.author_id is None else task for task in tasks]
+
+
+def default_author(settings: Settings, named: str | None = None) -> str | None:
+    """Return the account that writes the tasks of this process: the named one, ADE_USER, or the setting task.author.
+
+    Raises InvalidAccount.
+    """
+    name = named or os.environ.get(USER_VARIABLE) or settings.task.author
+    return normal_id(name) if name else None
 
 
 class StoreOpener:
@@ -192,7 +213,7 @@ def services_of_app(
 
 def services_on_store(stores: "Stores", settings: "Settings") -> Services:
     """The same as `services_of_app` for an open store without an app."""
-    return _services(OpenStore(stores, settings), settings)
+    return _services(OpenStore(stores, settings, default_author(settings)), settings)
 
 
 def _services(

@@ -178,7 +178,7 @@ async def work(
     register_notifications(app)
     opened = await app.open()
     for schedule in app.schedules:
-        await declare(opened.stores, schedule)
+        await declare(opened.stores, schedule, actor=opened.author)
     async with (
         audit_jobs(settings.store.url, opened.stores, settings.events.audit_url, settings.events) as jobs,
         agents_beside(app, opened, settings),

@@ -18,12 +18,12 @@ from ade.events.sse import LARGEST_SEQ
 from ade.server.context import RequestContext, Services, page, position, visible_filter
 from ade.server.operation import TrafficClass, operation
 from ade.server.pagination import Page, RawContent
-from ade.server.request_types import EventType, Form, InboxName, Nothing, PageSize, TaskId, described
+from ade.server.request_types import EventType, Form, InboxName, LockName, Nothing, PageSize, TaskId, described
 from ade.tasks.overview import Overview, overview
 
 Seq = Annotated[int, Meta(ge=0, le=LARGEST_SEQ)]
 _Printable = Annotated[str, described(pattern="^[^\\u0000-\\u001f\\u007f-\\u00a0]{1,200}$")]
-_FIELDS = ("type", "task", "queue", "name", "inbox")
+_FIELDS = ("type", "task", "queue", "name", "inbox", "lock")
 
 
 class EventForm(Form):
@@ -34,6 +34,7 @@ class EventForm(Form):
     queue: tuple[_Printable, ...] = ()
     name: tuple[_Printable, ...] = ()
     inbox: tuple[InboxName, ...] = ()
+    lock: tuple[LockName, ...] = ()  # the resource of lock events, or one that a task waits for
 
     def filter(self) -> EventFilter:
         """Return the filter. Raises InvalidFilter."""

@@ -191,53 +191,68 @@ def events() -> None:
 @click.option("--task", "task_id", metavar="ID", help="Only events of this task, from its start.")
 @click.option("--after", type=PLACE, metavar="SEQ", help="Start after this seq; 0 for all events.")
 @click.option("--type", "types", multiple=True, help="Only this type, such as task.failed or task.*; repeatable.")
+@click.option("--lock", "locks", multiple=True, metavar="NAME", help="Only events of this lock; repeatable.")
 async def tail(
-    session: "Session", follow: bool, task_id: str | None, after: int | None, types: tuple[str, ...]
+    session: "Session",
+    follow: bool,
+    task_id: str | None,
+    after: int | None,
+    types: tuple[str, ...],
+    locks: tuple[str, ...],
 ) -> None:
     """Print the newest events, or those after a seq."""
     async with session.api() as api:
         task_id = None if task_id is None else await find_id(api, task_id)
-        begin = await _start(api, after, task_id)
+        begin = await _start(api, after, task_id, locks)
         newest = (await api.list_events(limit=1)).items if follow else ()  # first, to miss none
-        last = await _print_past(session, api, task_id, begin, types)
+        last = await _print_past(session, api, task_id, begin, types, locks)
         if not follow:
             return
         seen = max(last, newest[-1].seq if newest else 0)  # everything up to here was printed
         tasks = () if task_id is None else (task_id,)
-        async for item in api.follow_events(after=seen, types=types, tasks=tasks):
+        async for item in api.follow_events(after=seen, types=types, tasks=tasks, locks=locks):
             if isinstance(item, Event):
                 _print_event(session, item)
             else:
                 session.out.note(f"Events after {item.after} and up to {item.until} may be missing: they were trimmed.")
 
 
-async def _start(api: "Client", after: int | None, task_id: str | None) -> int:
+async def _start(api: "Client", after: int | None, task_id: str | None, locks: tuple[str, ...]) -> int:
     if after is not None:
         return after
-    newest = () if task_id is not None else (await api.list_events(limit=_SHOWN_AT_FIRST)).items
+    newest = () if task_id is not None else (await api.list_events(limit=_SHOWN_AT_FIRST, lock=locks)).items
     return newest[0].seq - 1 if newest else 0
 
 
 async def _print_past(
-    session: "Session", api: "Client", task_id: str | None, after: int, types: tuple[str, ...]
+    session: "Session",
+    api: "Client",
+    task_id: str | None,
+    after: int,
+    types: tuple[str, ...],
+    locks: tuple[str, ...],
 ) -> int:
     """Print stored events and return the seq of the last one."""
     last = after
-    async for event in _past(api, task_id, after, types):
+    async for event in _past(api, task_id, after, types, locks):
         _print_event(session, event)
         last = event.seq
     return last
 
 
-async def _past(api: "Client", task_id: str | None, after: int, types: tuple[str, ...]) -> AsyncGenerator[Event, None]:
+async def _past(
+    api: "Client", task_id: str | None, after: int, types: tuple[str, ...], locks: tuple[str, ...]
+) -> AsyncGenerator[Event, None]:
     if task_id is not None and await _is_kept(api, task_id):
-        is_wanted = compile_filter(parse_filter(("type", each) for each in types))
+        is_wanted = compile_filter(
+            parse_filter([*(("type", each) for each in types), *(("lock", each) for each in locks)])
+        )
         async for event in api.every(partial(api.list_task_events, task_id), after=after, limit=_PAGE):
             if is_wanted(event):
                 yield event
         return
     tasks = () if task_id is None else (task_id,)
-    async for event in api.every(api.list_events, type=types, task=tasks, after=after, limit=_PAGE):
+    async for event in api.every(api.list_events, type=types, task=tasks, lock=locks, after=after, limit=_PAGE):
         yield event
 
 

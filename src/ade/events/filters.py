@@ -1,12 +1,13 @@
 """Event filters: parsed strictly from request fields and compiled once into a predicate."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
-from ade.errors import InvalidFilter, InvalidInbox
+from ade.errors import InvalidFilter, InvalidInbox, InvalidLock
 from ade.events.model import Event, is_of_access
+from ade.locks.model import lock_name, normal_name
 from ade.tasks.identifiers import check_inbox_id, is_task_id
 
 MOST_VALUES = 100  # per field
@@ -21,7 +22,8 @@ class EventFilter(Struct, frozen=True, kw_only=True):
 
     Filters are hashable, so equal filters share one dict key. `task_ids` also matches events that do not belong to a
     task but name one in their payload. `queues`, `names`, and `inbox_ids` match events whose payload has that field: of
-    the events of a task, only `task.created` contains its queue and name.
+    the events of a task, only `task.created` contains its queue and name. `locks` matches events of locks on these
+    resources, in any namespace, and those of tasks that wait for them.
     """
 
     types: frozenset[str] = frozenset()  # `task.*` is every type that begins with `task.`, `*` is every type
@@ -29,6 +31,7 @@ class EventFilter(Struct, frozen=True, kw_only=True):
     queues: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     inbox_ids: frozenset[str] = frozenset()
+    locks: frozenset[str] = frozenset()
     hides_access: bool = False  # for callers with `read` but without `operate`: omit sessions, tokens, and links
 
 
@@ -36,7 +39,7 @@ EVERYTHING = EventFilter()
 
 
 def parse_filter(fields: Iterable[tuple[str, str]]) -> EventFilter:
-    """Build a filter from the query fields `type`, `task`, `queue`, `name`, and `inbox`. Each field is repeatable.
+    """Build a filter from the query fields `type`, `task`, `queue`, `name`, `inbox`, and `lock`. Each is repeatable.
 
     One `type` field can contain several types, separated by commas. Raises InvalidFilter, which names the invalid
     field. Unknown fields are rejected, so remove your own (`after`) first.
@@ -48,7 +51,7 @@ def parse_filter(fields: Iterable[tuple[str, str]]) -> EventFilter:
         values = value.split(",") if field == "type" else (value,)
         for each in values:
             _CHECKS[field](each)
-            found[field].add(each)
+            found[field].add(normal_name(each) if field == "lock" else each)
         if len(found[field]) > MOST_VALUES:
             raise InvalidFilter(f"{field} has more than {MOST_VALUES} values; use fewer, or a broader type")
     return EventFilter(
@@ -57,6 +60,7 @@ def parse_filter(fields: Iterable[tuple[str, str]]) -> EventFilter:
         queues=frozenset(found["queue"]),
         names=frozenset(found["name"]),
         inbox_ids=frozenset(found["inbox"]),
+        locks=frozenset(found["lock"]),
     )
 
 
@@ -68,6 +72,7 @@ def compile_filter(event_filter: EventFilter) -> Predicate:
         *([_with_field("queue", event_filter.queues)] if event_filter.queues else []),
         *([_with_field("name", event_filter.names)] if event_filter.names else []),
         *([_with_field("inbox_id", event_filter.inbox_ids)] if event_filter.inbox_ids else []),
+        *([_of_locks(event_filter.locks)] if event_filter.locks else []),
         *([_not_of_access] if event_filter.hides_access else []),
     ]
     if not checks:
@@ -110,6 +115,21 @@ def _with_field(field: str, values: frozenset[str]) -> Predicate:
     return matches
 
 
+def _of_locks(resources: frozenset[str]) -> Predicate:
+    """Lock events list their resources as `items`, and tasks that wait for locks as `locks`."""
+
+    def matches(event: Event) -> bool:
+        items, waited_for = (_listed(event.payload.get(field)) for field in ("items", "locks"))
+        named = [item.get("resource") if isinstance(item, dict) else None for item in items]
+        return any(isinstance(name, str) and name in resources for name in (*named, *waited_for))
+
+    return matches
+
+
+def _listed(value: object) -> Sequence[object]:
+    return value if isinstance(value, list | tuple) else ()
+
+
 def _check_type(value: str) -> None:
     is_type = value == "*" or (len(value) <= LONGEST_VALUE and _TYPE.fullmatch(value) is not None)
     if not is_type:
@@ -130,6 +150,13 @@ def _check_inbox(value: str) -> None:
         raise InvalidFilter(error.detail) from None
 
 
+def _check_lock(value: str) -> None:
+    try:
+        lock_name("lock", value)
+    except InvalidLock as error:
+        raise InvalidFilter(error.detail) from None
+
+
 def _check_text(value: str) -> None:
     if not (1 <= len(value) <= LONGEST_VALUE and value.isprintable()):
         raise InvalidFilter(f"a name has 1 to {LONGEST_VALUE} printable characters; got {value!r:.60}")
@@ -141,4 +168,5 @@ _CHECKS: dict[str, Callable[[str], None]] = {
     "queue": _check_text,
     "name": _check_text,
     "inbox": _check_inbox,
+    "lock": _check_lock,
 }

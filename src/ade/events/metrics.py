@@ -22,7 +22,7 @@ from ade.stores.resource_ports import LockQuery
 from ade.stores.wakeups import SingleFlight
 from ade.tasks.lifecycle import Status
 from ade.tasks.overview import count_dead_letters
-from ade.worker.views import WorkersLiveness, view_workers
+from ade.worker.views import WorkersLiveness, queued_by_agent, view_workers
 
 FRESH_S = 1.0
 _MOST_LAG = 5_000  # events counted per reader
@@ -63,7 +63,7 @@ async def measure(stores: Stores, lag: Lag) -> dict[str, Samples]:
         **await _queues(stores, tallies),
         **await _people(stores, tallies),
         **await _locks(stores),
-        **await _workers(stores),
+        **await _workers(stores, tallies),
         "ade_event_cursor_lag": await _lags(stores, lag, totals),
         "ade_build_info": {(VERSION,): 1},
     }
@@ -137,9 +137,12 @@ async def _locks(stores: Stores) -> dict[str, Samples]:
     return {"ade_locks_held": {(): held}, "ade_locks_waiting": {(): waiting}}
 
 
-async def _workers(stores: Stores) -> dict[str, Samples]:
-    alive = [view.liveness in _ALIVE for view in await view_workers(stores)]
+async def _workers(stores: Stores, tallies: list[StatusCount]) -> dict[str, Samples]:
+    workers = await view_workers(stores)
+    alive = [view.liveness in _ALIVE for view in workers]
+    queued = queued_by_agent(workers, tallies)
     return {
+        "ade_agent_queued_tasks": _bounded({(agent,): float(count) for agent, count in queued.items()}),
         "ade_workers_active_total": {(): alive.count(True)},
         "ade_workers_dead_total": {(): alive.count(False)},
     }

@@ -64,6 +64,7 @@ _ALL: Sequence[MetricFamily] = (
     _counter("ade_lock_deadlocks_total", "Rings of waiters that were found and opened."),
     _gauge("ade_event_cursor_lag", "Events that a reader of the log has not read, counted up to 5000.", ("reader",)),
     _counter("ade_webhook_failures_total", "Messages to webhooks that did not arrive, each attempt counted."),
+    _gauge("ade_agent_queued_tasks", "Waiting tasks that the workers of an agent serve.", ("agent",)),
     _gauge("ade_workers_active_total", "Workers that are at work."),
     _gauge("ade_workers_dead_total", "Workers that are silent, or whose loop stands still."),
     _gauge("ade_build_info", "Always 1; the label says which version answers.", ("version",)),

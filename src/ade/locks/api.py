@@ -46,7 +46,7 @@ from ade.server import request_types
 from ade.server.context import RequestContext, Services, cut
 from ade.server.operation import TrafficClass, operation
 from ade.server.pagination import Page
-from ade.server.request_types import Form, LockName, PageSize, described
+from ade.server.request_types import Form, LockName, PageSize, Priority, described
 from ade.stores.ports import LOST
 from ade.tasks.identifiers import is_task_id, owner_of
 from ade.tasks.lifecycle import Status
@@ -199,7 +199,7 @@ class AcquireLocks(Form):
     # Groups requests of one program, so that deadlocks are detected.
     scope: Annotated[LockName, Meta(min_length=1)] | None = None
     namespace: Namespace = DEFAULT_NAMESPACE
-    priority: Annotated[int, Meta(ge=0, le=9)] = DEFAULT_PRIORITY
+    priority: Priority = DEFAULT_PRIORITY
     ttl: Annotated[float, described(minimum=1, maximum=3_600)] | None = None  # seconds; default: from the settings
     purpose: Annotated[str, described(minLength=1, maxLength=500)] | None = None
     wait: Wait | None = None

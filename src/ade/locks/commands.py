@@ -17,7 +17,7 @@ import msgspec
 from ade.accounts.model import InvalidAccount
 from ade.cli.command import group
 from ade.cli.output import Row, all_of
-from ade.cli.parameters import DURATION, distance, now_ms
+from ade.cli.parameters import DURATION, PRIORITY, distance, now_ms
 from ade.locks.model import DEFAULT_NAMESPACE, read, write
 from ade.locks.views import LockGraph, LockStanding, LockView
 from ade.tasks.reasons import short_span
@@ -191,7 +191,9 @@ def _standing_row(place: str, one: LockStanding, now: int) -> Row:
 )
 @click.option("--owner", help="The owner; by default this machine and process.")
 @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Their namespace.")
-@click.option("--priority", type=int, default=5, show_default=True, help="0 is first, 9 last.")
+@click.option(
+    "--priority", type=PRIORITY, default="normal", show_default=True, help="urgent, high, normal, low, or 0 to 9."
+)
 @click.option("--ttl", type=DURATION, help="The lease, renewed while held; `lock.default_ttl_s` by default.")
 @click.option("--wait", type=DURATION, help="Maximum time to wait; forever by default.")
 @click.option("--purpose", help="The purpose, visible to others.")

@@ -32,8 +32,10 @@ from ade.locks.model import (
     LockRequest,
     LockSpec,
     LockState,
+    PriorityName,
     by_namespace,
     lock_specs_of,
+    read_priority,
 )
 from ade.locks.requests import NO_TTL, check_ttl, ttl_ms_of, wait_ms_of
 from ade.server.problems import ServerProblem
@@ -280,7 +282,7 @@ class HttpLock:
         turn_s: float | None = None,
         owner: str | None = None,
         scope: str | None = None,
-        priority: int = DEFAULT_PRIORITY,
+        priority: int | PriorityName = DEFAULT_PRIORITY,
         ttl: float | None = None,
         purpose: str | None = None,
     ) -> None:
@@ -300,7 +302,7 @@ class HttpLock:
             owner=owner or "",
             scope=scope or "",
             items=tuple(LockItem(spec.resource, spec.mode) for spec in lock_specs_of(wanted)),
-            priority=priority,
+            priority=read_priority(priority),
             ttl_ms=ttl_ms or NO_TTL,
             purpose=purpose,
         )

@@ -2,10 +2,11 @@
 
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum, auto
 from functools import lru_cache
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -18,6 +19,8 @@ from ade.errors import InvalidLock, InvalidTask, LockRateLimited, TooManyLocks
 
 MAX_LOCK_SPECS = 100
 DEFAULT_PRIORITY = 5  # for lock requests and tasks: 0 is first, 9 is last
+PriorityName = Literal["urgent", "high", "normal", "low"]
+PRIORITIES: Mapping[str, int] = {"urgent": 1, "high": 3, "normal": DEFAULT_PRIORITY, "low": 7}
 _MOST_BYTES = 512
 
 
@@ -78,7 +81,17 @@ def merged(specs: Iterable[LockSpec]) -> tuple[LockSpec, ...]:
 def check_priority(priority: int) -> None:
     """Raise InvalidTask unless this is a valid priority of a task or lock request."""
     if type(priority) is not int or not 0 <= priority <= 9:
-        raise InvalidTask(f"priority {priority!r} is not valid: use 0 (first) to 9 (last); the default is 5")
+        names = ", ".join(f"{name} ({number})" for name, number in PRIORITIES.items())
+        raise InvalidTask(
+            f"priority {priority!r:.80} is not valid: use 0 (first) to 9 (last), or a name: {names}; the default is 5"
+        )
+
+
+def read_priority(value: object) -> int:
+    """Return the number of a priority, which may be given by name. Raises InvalidTask."""
+    priority: Any = PRIORITIES.get(value, value) if isinstance(value, str) else value
+    check_priority(priority)
+    return int(priority)
 
 
 def lock_name(what: str, text: object) -> str:

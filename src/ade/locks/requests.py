@@ -13,9 +13,9 @@ from ade.locks.model import (
     LockMode,
     LockRequest,
     LockSpec,
-    check_priority,
     lock_name,
     merged,
+    read_priority,
 )
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
@@ -37,7 +37,7 @@ def validate_request(
     scope: str,
     wanted: Iterable[LockSpec | tuple[str, LockMode]],
     namespace: str = DEFAULT_NAMESPACE,
-    priority: int = DEFAULT_PRIORITY,
+    priority: int | str = DEFAULT_PRIORITY,
     purpose: str | None = None,
     task_id: str | None = None,
     ttl_ms: int | None = DEFAULT_TTL_MS,
@@ -51,7 +51,6 @@ def validate_request(
     check_namespace(namespace)
     owner, scope, id = (lock_name(*one) for one in (("owner", owner), ("scope", scope), ("id", id)))
     _check_purpose(purpose)
-    check_priority(priority)
     if ttl_ms is not None:
         check_ttl(ttl_ms)
     return LockRequest(
@@ -60,7 +59,7 @@ def validate_request(
         owner=owner,
         scope=scope,
         items=_items(wanted),
-        priority=priority,
+        priority=read_priority(priority),
         purpose=purpose,
         task_id=task_id,
         ttl_ms=ttl_ms or NO_TTL,

@@ -14,6 +14,9 @@ from msgspec import Raw, Struct, structs
 
 from ade.accounts.model import (
     LOGIN_LINK_CREATED,
+    PASSWORD_CHANGED,
+    PASSWORD_SET,
+    ROLES_CHANGED,
     TOKEN_CREATED,
     TOKEN_REVOKED,
     USER_CHANGED,
@@ -21,10 +24,11 @@ from ade.accounts.model import (
     User,
     normal_id,
 )
-from ade.agents.protocols.base import HIDDEN, secrets_in, without_secrets
+from ade.agents.protocols.base import secrets_in, without_secrets
 from ade.approvals.model import Gate
 from ade.approvals.review_requests import review_of
 from ade.approvals.risk import RiskLevel
+from ade.common.text import HIDDEN
 from ade.events.model import APPROVAL_ESCALATED, APPROVAL_REQUESTED, APPROVAL_UNBLOCKED, Event
 from ade.notifications.model import (
     ASKS_FOR_VOTE,
@@ -65,13 +69,18 @@ REQUESTS = {
 }
 _ACCOUNT_CHANGES = {
     USER_CHANGED: "Your account was changed",
+    ROLES_CHANGED: "The roles of your account were changed",
+    PASSWORD_SET: "The password of your account was set by another account, or through its login link",
+    PASSWORD_CHANGED: "The password of your account was changed",
     TOKEN_CREATED: "An access token was created for your account",
     TOKEN_REVOKED: "An access token of your account was revoked",
     LOGIN_LINK_CREATED: "A login link was created for your account",
     CHANNEL_ADDED: "A notification channel was added to your account",
     CHANNEL_REMOVED: "A notification channel was removed from your account",
 }
-_ALSO_ONESELF = frozenset({CHANNEL_ADDED, CHANNEL_REMOVED})  # someone else might have used your token
+# Someone else might have used your token, or a password that they set.
+_ALSO_ONESELF = frozenset({CHANNEL_ADDED, CHANNEL_REMOVED, PASSWORD_SET, PASSWORD_CHANGED})
+_OWN_EVENT = re.compile(r"roles|password.*|must_change_password|updated_at")  # fields that have one, or need none
 _URGENT_PRIORITY = 1
 
 
@@ -93,7 +102,7 @@ def request_of(task: Task, gate: Gate, event: Event, users: Mapping[str, User]) 
         approval=gate.id,
         level=gate.subject.level,
         due_at=gate.expires_at,
-        reason=gate.reason,
+        reason=gate.reason[:600],
     )
 
 
@@ -113,7 +122,7 @@ def decision_of(task: Task | None, event: Event, users: Mapping[str, User]) -> t
         approval=str(event.payload.get("approval", "")),
         outcome=DECISIONS[event.type],
         actor=event.actor or "",
-        reason=str(reason)[:2_000],
+        reason=str(reason)[:600],
         level=None if gate is None else gate.subject.level,
     )
     return author, notification
@@ -127,7 +136,7 @@ def _about(task: Task, event: Event, users: Mapping[str, User], kind: Notificati
         seq=event.seq,
         task_id=task.id,
         name=task.name,
-        description=(task.description or "")[:2_000],
+        description=(task.description or "")[:600],
         author=(task.author_id or "")[:200],
         author_name="" if author is None else author.display_name,
         is_urgent=task.priority <= _URGENT_PRIORITY,
@@ -141,8 +150,12 @@ def account_change_of(event: Event, users: Mapping[str, User]) -> tuple[str, Not
     is_own = actor == account or (actor in users and (users[actor].person or actor) == person)
     if not account or (is_own and event.type not in _ALSO_ONESELF):
         return None
-    fields = event.payload.get("fields")
-    changed = f"changed: {', '.join(map(str, fields))}" if isinstance(fields, list) else ""
+    fields, roles = event.payload.get("fields"), event.payload.get("roles")
+    changed = [str(each) for each in fields if not _OWN_EVENT.fullmatch(str(each))] if isinstance(fields, list) else []
+    if event.type == USER_CHANGED and not changed:
+        return None
+    if event.type == ROLES_CHANGED and isinstance(roles, list):
+        changed = [f"roles are now {', '.join(map(str, roles)) or 'none'}"]
     owned = account in users and not users[account].is_human
     notification = Notification(
         kind=NotificationKind.ACCOUNT,
@@ -152,7 +165,7 @@ def account_change_of(event: Event, users: Mapping[str, User]) -> tuple[str, Not
         if owned
         else _ACCOUNT_CHANGES[event.type],
         actor=actor or "unknown",
-        reason=changed,
+        reason=", ".join(changed),
         is_urgent=True,
     )
     return account, notification

@@ -69,7 +69,7 @@ class Services(Struct, frozen=True, kw_only=True):
     feed: "EventFeed | None" = None  # only in a server: live events for all streams
     metrics: "Metrics | None" = None  # only in a server
     busy: set[str] = field(default_factory=set)  # the exclusive operations in progress
-    plans: "dict[tuple[str, str | None], tuple[Definition, TaskPlan]]" = field(
+    plans: "dict[tuple[str, str | None, str | None], tuple[Definition, TaskPlan]]" = field(
         default_factory=dict
     )  # by name and author
 
@@ -172,6 +172,11 @@ def cut(of_list: str, query: Struct, items: Sequence[T]) -> Page[T]:
 def acting(request: RequestContext) -> str:
     """Return the account ID of the caller. On a local store it might not exist. Raises InvalidAccount."""
     return normal_id(request.author or request.actor) if request.caller is None else request.caller.user.id
+
+
+def writer(request: RequestContext) -> str:
+    """Return the account that counts as an author of what the request writes, and so cannot approve it."""
+    return request.author or request.actor
 
 
 def voter(request: RequestContext) -> str:

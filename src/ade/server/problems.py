@@ -80,6 +80,7 @@ STATUS_OF: Mapping[str, int] = {
     # invalid input
     "invalid_filter": _BAD,
     "payload_too_large": 413,
+    "author_required": _INVALID,
     "dependency_cycle": _INVALID,
     "idempotency_conflict": _INVALID,
     "invalid_account": _INVALID,
@@ -109,6 +110,7 @@ STATUS_OF: Mapping[str, int] = {
     "inbox_full": _LATER,
     "lock_rate_limited": _LATER,
     "queue_full": _LATER,
+    "too_many_approvals": _LATER,
     "too_many_agents": _LATER,
     "too_many_locks": _LATER,
     "too_many_requests": _LATER,

@@ -4,7 +4,7 @@ The patterns only describe the fields in the OpenAPI document. The code that use
 error message is the same over HTTP, on the command line, and in Python. A test compares the two.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
@@ -36,10 +36,16 @@ Account = Annotated[AccountName, Meta(min_length=1, max_length=100)]
 RoleName = Annotated[str, described(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,49}$")]
 LockName = Annotated[str, described(pattern="^[^\\u0000-\\u001f\\u007f-\\u00a0{}]{1,512}$")]  # up to 512 bytes
 Label = Annotated[str, described(minLength=1, maxLength=100)]  # of printable characters, as keys are
+Reference = Annotated[str, described(minLength=1, maxLength=200)]  # of printable characters too
 Key = Annotated[str, described(minLength=1, maxLength=500)]
 HttpsUrl = Annotated[str, described(pattern="^https?://[!-\\[\\]-~]+$", maxLength=2_000)]
 NEW_PASSWORD = described(minLength=12)
-Priority = Annotated[int, described(minimum=0, maximum=9)]
+Priority = (
+    Annotated[int, described(minimum=0, maximum=9)]
+    | Annotated[str, described(enum=["urgent", "high", "normal", "low"])]
+)  # 0 is first
+_DURATION = "([0-9]{1,12}(ms|s|m|h|d))+"
+BackoffText = Annotated[str, described(pattern=f"^(exponential|steps|{_DURATION}(, ?{_DURATION})*)$")]
 Attempts = Annotated[int, described(minimum=1, maximum=1_000)]
 Span = Annotated[float, described(minimum=0.001)]  # seconds
 
@@ -51,6 +57,8 @@ Line = Annotated[str, Meta(max_length=2_000)]
 
 class Form(Struct, kw_only=True, forbid_unknown_fields=True):
     """A query or body that rejects unknown fields."""
+
+    advice_if_invalid: ClassVar[str] = ""  # added to the message about a missing or invalid field
 
 
 class Nothing(Form):

@@ -266,7 +266,9 @@ def _made(plan: CodecPlan, given: Any, *, is_strict: bool) -> Any:
     try:
         return plan.back(msgspec.convert(given, plan.wire, strict=is_strict))
     except msgspec.ValidationError as error:
-        raise _InvalidRequest(*validation_message(error, plan)) from None
+        at, reason = validation_message(error, plan)
+        advice = getattr(plan.record, "advice_if_invalid", "")
+        raise _InvalidRequest(at, f"{reason}; {advice}" if advice else reason) from None
     except ValueError as error:  # an invalid time
         raise _InvalidRequest("", str(error)) from None
 

@@ -39,6 +39,7 @@ from ade.settings.sections import (
 )
 from ade.tasks.model import capabilities_of
 
+USER_VARIABLE = "ADE_USER"  # the account that acts, and writes tasks
 _HOST = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9._-]{0,250}[a-z0-9_])?|\[[0-9a-f:.]{2,45}\]", re.ASCII | re.IGNORECASE)
 _RATE_WRONG = "write a count and a period, such as 100/s, or none"
 

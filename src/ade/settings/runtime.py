@@ -54,6 +54,12 @@ SETTINGS: Mapping[str, RuntimeSetting] = {
     "approval.max_timeout_s": RuntimeSetting(
         default=_MONTH_S, least=1, most=_MONTH_S, about="longest time an approval may stay open"
     ),
+    "approval.max_open_per_author": RuntimeSetting(
+        default=1_000, least=1, most=1_000_000, about="approvals that may be open at once for one author"
+    ),
+    "approval.max_open_per_agent": RuntimeSetting(
+        default=200, least=1, most=1_000_000, about="the same for an account that is a program"
+    ),
     "task.default_timeout_s": RuntimeSetting(
         default=0, least=0, most=_YEAR_S, about="longest first run of a task that names none; 0: no limit"
     ),

@@ -107,7 +107,12 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_multiplier: Annotated[float, Meta(ge=1, le=100), _about("growth of the delay per attempt")] = 2.0
     backoff_cap_s: Annotated[_Seconds, _about("longest delay between attempts")] = 300.0
     backoff_jitter: Annotated[float, Meta(ge=0, le=1), _about("share by which a delay varies")] = 0.1
+    backoff_steps_s: Annotated[
+        tuple[_SecondsOrNone, ...],
+        _about("delays after each failed attempt, such as [60, 300, 900]; empty: computed from the base"),
+    ] = ()
     result_ttl_s: Annotated[_Seconds, _about("how long results are kept")] = 604_800.0
+    author: Annotated[str, _about("account that writes tasks which name no author; ADE_USER goes before it")] = ""
 
     @property
     def timeout_ms(self) -> int | None:
@@ -120,6 +125,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
             multiplier=self.backoff_multiplier,
             cap_ms=round(self.backoff_cap_s * 1000),
             jitter=self.backoff_jitter,
+            steps_ms=tuple(round(step * 1000) for step in self.backoff_steps_s),
         )
 
     @property
@@ -132,6 +138,9 @@ class SweepSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     interval_s: Annotated[_Seconds, _about("time between two sweeps")] = 1.0
     retention_s: Annotated[_Seconds, _about("how long finished tasks are kept")] = 604_800.0
+    governed_retention_s: Annotated[
+        _Seconds, _about("how long finished tasks that needed approval are kept, with their approvals and votes")
+    ] = 7_776_000.0
     dead_letter_retention_s: Annotated[_Seconds, _about("how long dead letters nobody dealt with are kept")] = (
         7_776_000.0
     )

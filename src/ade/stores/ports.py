@@ -60,6 +60,8 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
     resource: str | None = None  # that the task changes or locks
     parent_id: str | None = None
     author_id: str | None = None
+    team: str | None = None
+    ticket_ref: str | None = None
     worker_id: str | None = None
     text: str | None = None  # in the ID, name, description, or error message
     created_from: int | None = None
@@ -150,10 +152,13 @@ class SweepStore(Protocol):
     async def jobs(self) -> Mapping[str, int]:
         """Return when the lease on each maintenance job expires, by the steady clock, including expired leases."""
 
-    async def finished_before(self, moment: int, limit: int, *, dead_letters: int | None = None) -> list[Task]:
+    async def finished_before(
+        self, moment: int, limit: int, *, dead_letters: int | None = None, governed: int | None = None
+    ) -> list[Task]:
         """Return final tasks that finished before the moment, oldest first: candidates for archiving and pruning.
 
-        Dead letters that were not discarded are listed only if they finished before the moment `dead_letters`.
+        Dead letters that were not discarded are listed only if they finished before the moment `dead_letters`, and
+        governed tasks only if they finished before the moment `governed`. `is_past_retention` is the same rule.
         """
 
     async def prune(self, task_ids: Sequence[str]) -> int:

@@ -21,6 +21,7 @@ _OWN_NAMES = frozenset({NOTIFY, DELIVER, NOTIFY_PERSON})
 _QUEUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,199}")
 _MAX_TAGS, _MAX_TAG, _MAX_KEY, _MAX_DEPENDENCIES, _MAX_ATTEMPTS = 50, 100, 500, 1000, 1000
+_MAX_REFERENCE = 200  # characters of a team, a ticket, or a display name
 
 
 def is_rollback(task: Task) -> bool:
@@ -120,16 +121,19 @@ def _check_identity(task: Task) -> None:
     if task.status not in BIRTHS:
         raise InvalidTask(f"a new task cannot be {task.status}; it begins as {', '.join(BIRTHS)}")
     for field in ("idempotency_key", "concurrency_key"):
-        _check_key(field, getattr(task, field))
+        _check_key(field, getattr(task, field), _MAX_KEY)
+    _check_key("team", task.team, _MAX_REFERENCE)
+    _check_key("ticket", task.ticket_ref, _MAX_REFERENCE)
+    _check_key("author_name", task.author_name, _MAX_REFERENCE)
     if len(task.tags) > _MAX_TAGS or any(not tag or len(tag) > _MAX_TAG or not tag.isprintable() for tag in task.tags):
         raise InvalidTask(f"tags must be at most {_MAX_TAGS}, each of 1 to {_MAX_TAG} printable characters")
     if len(task.depends_on) > _MAX_DEPENDENCIES:
         raise InvalidTask(f"a task may wait for at most {_MAX_DEPENDENCIES} others, got {len(task.depends_on)}")
 
 
-def _check_key(field: str, key: str | None) -> None:
-    if key is not None and (not key or len(key) > _MAX_KEY or not key.isprintable()):
-        raise InvalidTask(f"{field} must have 1 to {_MAX_KEY} printable characters")
+def _check_key(field: str, key: str | None, most: int) -> None:
+    if key is not None and (not key or len(key) > most or not key.isprintable()):
+        raise InvalidTask(f"{field} must have 1 to {most} printable characters")
 
 
 def _check_timing(task: Task) -> None:
@@ -152,9 +156,14 @@ def _check_backoff(task: Task) -> None:
         0 <= backoff.base_ms <= backoff.cap_ms <= LAST_MOMENT
         and 1 <= backoff.multiplier <= 1000
         and 0 <= backoff.jitter <= 1
+        and len(backoff.steps_ms) <= _MAX_ATTEMPTS
+        and all(0 <= step <= LAST_MOMENT for step in backoff.steps_ms)
     )
     if not sane:
-        raise InvalidTask("backoff needs 0 <= base <= cap, multiplier 1 to 1000 and jitter 0 to 1")
+        raise InvalidTask(
+            "backoff needs 0 <= base <= cap, multiplier 1 to 1000, jitter 0 to 1, and at most"
+            f" {_MAX_ATTEMPTS} steps of 0 or more"
+        )
 
 
 def check_no_cycle(tasks: Sequence[Task]) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from msgspec import Raw, structs
 
-from ade.approvals.model import GateState, PastRun, Review, closed_review, edited
+from ade.approvals.digest import remembered
+from ade.approvals.model import GateState, PastRun, Review, closed_review, edited, with_editor
 from ade.errors import AdeError, IllegalTransition, InvalidTask
 from ade.events.model import ALERT, Event, content_digest
 from ade.failures import FAILURES, MAX_THROTTLES, FailureKind, TaskError, grown_timeout_ms
@@ -280,12 +281,14 @@ def replay(
     preview; `required` are the policies that the guard demands for the corrected arguments.
     """
     fields: dict[str, object] = {} if args is None else {"args": args}
-    review = task.review if args is None else edited(task.review, actor, now, ran)
+    remembers = remembered(task)
+    review = remembers if args is None else edited(remembers, actor, now, ran)
     if required:
         review = structs.replace(review or Review(), required=required)
     is_governed = review is not None and review.is_governed
     if review is not None and is_governed:
         review = closed_review(review, GateState.SUPERSEDED, now)
+        review = with_editor(review, actor)  # whoever asks for another run cannot approve it
         review = structs.replace(review, preview_id=preview_id if review.has_preview else None)
         fields |= {"submitted_at": now, "approved_at": None, "preview": None, "digest": None, "risk": None}
     if review is not task.review:
@@ -327,7 +330,7 @@ def edit(task: Task, *, now: int, actor: str | None = None, ran: PastRun | None 
     about: dict[str, object] = {"fields": sorted(fields)}
     if "needs" in fields:
         fields["needs"] = needs_of(fields["needs"])  # type: ignore[arg-type]  # checked there
-    review = edited(task.review, actor, now, ran)
+    review = edited(remembered(task), actor, now, ran)
     also = {**fields, "review": review, "preview": None, "digest": None, "risk": None, "approved_at": None}
     after_edit = change(task, Verb.EDIT, now=now, actor=actor, payload=about, also=also)
     check_task(after_edit.after)

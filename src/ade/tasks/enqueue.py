@@ -149,6 +149,8 @@ def template_of(definition: Definition, defaults: TaskSettings) -> Task:
         backoff=first(definition.backoff, defaults.backoff),
         result_ttl_ms=first(definition.result_ttl_ms, defaults.result_ttl_ms) or None,
         needs=definition.needs,
+        resources=definition.resources,
+        tags=definition.tags,
         review=Review(has_preview=True) if definition.has_preview else None,
     )
 

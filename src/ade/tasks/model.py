@@ -111,6 +111,14 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return decoded
 
 
+def is_past_retention(task: Task, moment: int, dead_letters: int, governed: int) -> bool:
+    """Whether a task ended before the moment that counts for it: the earliest of those that apply."""
+    is_dead_letter = task.status is Status.FAILED and not task.discarded
+    is_governed = task.review is not None and task.review.is_governed
+    last = min(moment, dead_letters if is_dead_letter else moment, governed if is_governed else moment)
+    return task.finished_at is not None and task.finished_at < last
+
+
 class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker has registered about a task name: where it runs, its limits, its argument schema."""
 
@@ -129,6 +137,10 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
     backoff: Backoff | None = None
     result_ttl_ms: int | None = None
     needs: tuple[str, ...] = ()  # capabilities that their workers must have
+    # What every task of this name changes, and its tags, in addition to what the author of a task declares: the guard,
+    # the risk, and the choice of policies rely on these.
+    resources: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
     has_preview: bool = False  # its tasks are previewed and approved before they run
     has_rollback: bool = False
     version: str = ""  # of its code: declared, or a hash of its source; empty if its worker reports none

@@ -6,20 +6,22 @@ Each `read_*` function takes the option name, for the error message, and the val
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from ade.approvals.model import StartMode
 from ade.common.gcra import read_rate
+from ade.common.text import read_duration
 from ade.common.trace_context import check_trace
 from ade.errors import InvalidTask
-from ade.failures import Backoff
-from ade.locks.model import LockSpec, check_priority, lock_specs_of, merged
+from ade.failures import BACKOFFS, Backoff
+from ade.locks import model as locks
+from ade.locks.model import LockSpec, lock_specs_of, merged
 from ade.tasks.admission import check_queue_name, needs_of
 from ade.tasks.identifiers import is_task_id
 from ade.tasks.model import AfterFailure
 
 _LONGEST_S = 3_200_000_000  # slightly more than 100 years
 _ROLLBACKS = ("automatic", "manual", "none")
+_LONGEST_STEPS = 10_000  # characters
 _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 
 
@@ -63,10 +65,9 @@ def read_version(name: str, value: object) -> str:
     return version
 
 
-def read_priority(_name: str, value: Any) -> int:
-    """Return a priority from 0 to 9."""
-    check_priority(value)
-    return int(value)
+def read_priority(_name: str, value: object) -> int:
+    """Return a priority from 0 to 9, given as a number or by name."""
+    return locks.read_priority(value)
 
 
 def read_ms(name: str, value: object, *, least: float = 0.001) -> int:
@@ -137,10 +138,24 @@ def read_resources(name: str, value: object) -> tuple[str, ...]:
 
 
 def read_backoff(name: str, value: object) -> Backoff:
-    """Return a Backoff."""
-    if not isinstance(value, Backoff):
-        raise InvalidTask(f"{name} must be a Backoff(...), not {value!r}")
-    return value
+    """Return a Backoff, given as such, by the name of a preset, or as a list of delays such as "1m,5m,15m"."""
+    if isinstance(value, Backoff):
+        return value
+    preset = BACKOFFS.get(value) if isinstance(value, str) else None
+    steps = _steps_ms(value) if preset is None and isinstance(value, str) else ()
+    if preset is None and not steps:
+        raise InvalidTask(
+            f"{name} must be a Backoff(...), {' or '.join(BACKOFFS)}, or delays such as 30s or 1m,5m,15m,"
+            f" not {value!r:.120}"
+        )
+    return preset or Backoff(steps_ms=steps)
+
+
+def _steps_ms(text: str) -> tuple[int, ...]:
+    """Return the delays of a list such as "30s,1m,2h" in milliseconds; empty if it is not such a list."""
+    found = [read_duration(part) for part in text.split(",")] if len(text) <= _LONGEST_STEPS else []
+    steps = tuple(step for step in found if step is not None)
+    return steps if len(steps) == len(found) else ()
 
 
 def read_after_failure(name: str, value: object) -> AfterFailure:

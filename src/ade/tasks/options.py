@@ -14,10 +14,11 @@ from msgspec import Meta, Struct, field, structs
 from ade.approvals.model import Review, StartMode
 from ade.errors import InvalidTask
 from ade.failures import Backoff
-from ade.locks.model import DEFAULT_PRIORITY, LockSpec
+from ade.locks.model import DEFAULT_PRIORITY, LockSpec, PriorityName
 from ade.server.request_types import (
     MOST_TOGETHER,
     Attempts,
+    BackoffText,
     Capability,
     Form,
     Key,
@@ -26,6 +27,7 @@ from ade.server.request_types import (
     Priority,
     QueueName,
     RateText,
+    Reference,
     Span,
     TaskId,
     TaskName,
@@ -96,9 +98,15 @@ class NewTask(Form, kw_only=True):
     args: dict[str, Any] = field(default_factory=dict)
     draft: bool = False  # keep it as a draft, to be submitted later
     queue: Annotated[QueueName, Option("queue", help="Another queue than the task's own.")] | None = None
-    priority: Annotated[Priority, Option("priority", read_whole, help="0 goes first, 9 last; 5 is usual.")] | None = (
-        None
-    )
+    priority: (
+        Annotated[
+            Priority,
+            Option(
+                "priority", read_priority, help="urgent (1), high (3), normal (5), low (7), or 0 (first) to 9 (last)."
+            ),
+        ]
+        | None
+    ) = None
     delay: Annotated[float, described(minimum=0), Option(help="Delay before it can start (30s, 5m).")] | None = None
     run_at: (
         Annotated[
@@ -141,7 +149,13 @@ class NewTask(Form, kw_only=True):
     timeout: (
         Annotated[Span, Option("timeout_ms", read_ms_or_none, as_seconds, "Time limit of its first run.")] | None
     ) = None
-    backoff: Annotated[Backoff, Option("backoff", read_backoff)] | None = None
+    backoff: (
+        Annotated[
+            Backoff | BackoffText,
+            Option("backoff", read_backoff, help="Delays between attempts: exponential, steps, or such as 1m,5m,15m."),
+        ]
+        | None
+    ) = None
     result_ttl: Annotated[Span, Option("result_ttl_ms", read_ms_or_none, as_seconds)] | None = None
     concurrency_key: Annotated[Key, Option("concurrency_key")] | None = None
     locks: (
@@ -167,8 +181,10 @@ class NewTask(Form, kw_only=True):
     ) = None
     parent: Annotated[TaskId, Option("parent_id", read_id)] | None = None
     run: Annotated[str, Meta(max_length=60)] | None = None  # the run of the parent that enqueues it, if a worker does
-    team: Annotated[str, Option("team")] | None = None
-    ticket: Annotated[str, Option("ticket_ref")] | None = None
+    team: Annotated[Reference, Option("team", help="The team that it belongs to.")] | None = None
+    ticket: Annotated[Reference, Option("ticket_ref", help="The ticket that it belongs to, such as OPS-7.")] | None = (
+        None
+    )
     approval: Annotated[list[str], Option(help="Require approval under this policy.", metavar="POLICY")] | None = None
     resources: (
         Annotated[
@@ -228,10 +244,10 @@ class NewDefinition(Form):
     concurrency: Annotated[_Count, Option("concurrency", read_count)] | None = None  # running at once over all workers
     concurrency_per_key: Annotated[_Count, Option("concurrency_per_key", read_count)] | None = None
     rate: Annotated[RateText, Option()] | None = None  # starts, such as 100/m or 10/30s
-    priority: Annotated[int, Meta(ge=0, le=9), Option("priority", read_priority)] = DEFAULT_PRIORITY
+    priority: Annotated[Priority, Option("priority", read_priority)] = DEFAULT_PRIORITY
     timeout: Annotated[_Limit, Option("timeout_ms", read_limit_ms, as_seconds)] | None = None  # of one run; 0: no limit
     max_attempts: Annotated[int, Meta(ge=1, le=1_000), Option("max_attempts", read_whole)] | None = None
-    backoff: Annotated[Backoff, Option("backoff", read_backoff)] | None = None
+    backoff: Annotated[Backoff | BackoffText, Option("backoff", read_backoff)] | None = None
     result_ttl: Annotated[_Limit, Option("result_ttl_ms", read_limit_ms, as_seconds)] | None = None  # 0: for ever
     needs: Annotated[list[Capability], Meta(max_length=MOST_CAPABILITIES), Option("needs", read_needs, list)] = field(
         default_factory=list
@@ -239,6 +255,11 @@ class NewDefinition(Form):
     version: Annotated[str, Meta(max_length=100), Option("version", read_version, _text_or_none)] | None = (
         None  # of the code: an approval covers it
     )
+    # What every task of this name changes, and its tags. The author of a task can only add to them.
+    resources: Annotated[list[LockName], Meta(max_length=100), Option("resources", read_resources, list)] = field(
+        default_factory=list
+    )
+    tags: Annotated[list[Label], Meta(max_length=50), Option("tags", read_texts, list)] = field(default_factory=list)
 
     def options(self) -> dict[str, Any]:
         """Return the options that are set, with the names and values of the Python API."""
@@ -261,7 +282,12 @@ def _options_in(form: type[Form]) -> dict[str, Option]:
 JSON_OPTIONS: Mapping[str, Option] = _options_in(NewTask)
 DEFINITION_OPTIONS: Mapping[str, Option] = _options_in(NewDefinition)
 # The server takes the author from the caller's account, and JSON splits the window into not_before and not_after.
-OPTIONS: Mapping[str, Option] = {**JSON_OPTIONS, "author": Option("author_id"), "window": Option()}
+OPTIONS: Mapping[str, Option] = {
+    **JSON_OPTIONS,
+    "author": Option("author_id"),
+    "author_name": Option("author_name"),
+    "window": Option(),
+}
 _PLAIN: Mapping[str, Option] = {name: option for name, option in OPTIONS.items() if option.field}
 
 
@@ -351,10 +377,10 @@ class DeclaredOptions(TypedDict, total=False):
 
     name: str
     queue: str
-    priority: int  # 0 first, 9 last
+    priority: int | PriorityName  # 0 first, 9 last; urgent is 1, high 3, normal 5, low 7
     timeout: Seconds | None  # of one run
     max_attempts: int  # runs in total
-    backoff: Backoff
+    backoff: Backoff | str  # "exponential", "steps" (1, 5, 15 minutes), or delays such as "1m,5m,15m"
     result_ttl: Seconds | None
     concurrency: int  # concurrent runs over all workers
     rate: str  # starts: "100/m", "5/s", "1000/h", "10/30s"
@@ -362,6 +388,8 @@ class DeclaredOptions(TypedDict, total=False):
     concurrency_per_key: int  # concurrent runs with the same key; default 1
     needs: Iterable[str]  # capabilities that a worker must have, all of them
     version: str  # of the code, such as a release: an approval covers it; without one, a hash of the source
+    resources: Iterable[str]  # what all its tasks change; a task can only add to them
+    tags: Iterable[str]  # of all its tasks; a task can only add to them
     cpu: bool  # run in a separate process
 
 
@@ -369,7 +397,7 @@ class TaskOptions(TypedDict, total=False):
     """What holds for one task. Times are seconds or timedeltas; moments are datetimes with a time zone."""
 
     queue: str
-    priority: int
+    priority: int | PriorityName
     delay: Seconds
     run_at: datetime
     deadline: Seconds | datetime
@@ -380,14 +408,15 @@ class TaskOptions(TypedDict, total=False):
     description: str
     max_attempts: int
     timeout: Seconds | None
-    backoff: Backoff
+    backoff: Backoff | str
     result_ttl: Seconds | None
     concurrency_key: str
     locks: "Sequence[str | LockSpec]"  # a run holds all of them, or does not start; a plain name is exclusive
     needs: Iterable[str]  # capabilities that its worker must have, all of them
     parent: "str | TaskReference"
     author: str
-    team: str
+    author_name: str  # the display name, for people to read
+    team: str  # `ade tasks --team` and `--ticket` find it by these
     ticket: str
     trace: str  # trace position of the call, such as a W3C traceparent; the run and its children continue it
     approval: str | Sequence[str]  # policies of the rulebook that must be met before it runs

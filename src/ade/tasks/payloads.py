@@ -20,6 +20,17 @@ class _Reference(Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Reference).decode
 
 
+_LONGEST_LINE = 200  # characters
+
+
+def beginning_of(raw: Raw) -> str:
+    """Return the beginning of this JSON, for a line of a list. A blob is not loaded for that."""
+    if is_reference(raw):
+        return f"(large: {_decode(raw).size:,} bytes)"
+    text = bytes(memoryview(raw)[: 4 * _LONGEST_LINE]).decode(errors="ignore")
+    return text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}…"
+
+
 def is_reference(raw: Raw) -> bool:
     """Whether this JSON is a reference to a blob."""
     return bytes(raw).startswith(_PREFIX)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import structs
 
-from ade.approvals.errors import Denied
+from ade.approvals.errors import AuthorRequired, Denied
 from ade.approvals.model import Review
 from ade.errors import AdeError, IdempotencyConflict, StaleWrite, UnknownSchedule
 from ade.events import model as events_model
@@ -70,12 +70,13 @@ def _change(stores: Stores, planned: Schedule, actor: str | None) -> Event:
 async def declare(stores: Stores, schedule: Schedule, *, actor: str | None = None) -> Schedule:
     """Store a schedule that an app defines. A pause and a missed firing survive a restart.
 
-    A declaration that equals the stored schedule changes nothing, and keeps its author.
+    A declaration that equals the stored schedule changes nothing, and keeps its author if there is one.
     """
     known = await find(stores, schedule.name)
     if known is None:
         return await put(stores, schedule, actor=actor)
-    if all(getattr(known, field) == getattr(schedule, field) for field in _ABOUT):
+    is_same = all(getattr(known, field) == getattr(schedule, field) for field in _ABOUT)
+    if is_same and (known.author is not None or actor is None):
         planned = plan(known, now=stores.clock.now())
         if known.next_at <= planned.next_at:
             return known
@@ -164,7 +165,7 @@ async def _fire(
     except IdempotencyConflict:  # the clock was set back, and it fired at this time before it changed
         await stores.schedules.put(plan(schedule, now=now), seen=schedule)
         return None
-    except Denied as refusal:  # an immediate retry would be denied again
+    except (Denied, AuthorRequired) as refusal:  # an immediate retry would be denied again
         log.warning("schedule.denied", schedule=schedule.name, error=refusal.detail)
         await stores.schedules.put(plan(schedule, now=now), seen=schedule)
         return None

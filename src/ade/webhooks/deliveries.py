@@ -14,7 +14,8 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from ade.accounts.model import SYSTEM
-from ade.agents.protocols.base import HIDDEN, without_secrets
+from ade.agents.protocols.base import without_secrets
+from ade.common.text import HIDDEN
 from ade.events.model import Event, is_of_access
 from ade.failures import Backoff
 from ade.server.wire_format import event_to_wire, write_time

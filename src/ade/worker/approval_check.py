@@ -8,7 +8,8 @@ from typing import Protocol
 from msgspec import Raw
 
 from ade.accounts.model import SYSTEM
-from ade.approvals.decisions import has_begun, has_changed, is_bypassed, wants_versions, whole_gate
+from ade.approvals.decisions import has_begun, is_bypassed, whole_gate
+from ade.approvals.digest import has_changed, wants_versions
 from ade.approvals.repository import RulebookCache
 from ade.approvals.rollback import is_needless
 from ade.approvals.run_gates import RunStep, check_before_run, check_tool_call, request_step_approval

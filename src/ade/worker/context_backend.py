@@ -3,14 +3,12 @@
 import asyncio
 from typing import Any
 
-from msgspec import structs
-
+from ade.approvals.review_requests import with_author_of
 from ade.errors import StaleLease
 from ade.locks.requests import LeaveLock, TakeLock, request_id
 from ade.locks.run_locks import RunLocks
 from ade.logs import Log
 from ade.stores.ports import Stores
-from ade.tasks.model import Task
 from ade.worker.approval_check import ApprovalChecker
 from ade.worker.backend import WorkerBackend
 from ade.worker.context import Context, SyncContext
@@ -51,7 +49,7 @@ class StoreContextBackend:
             case ForgetEffect(key):
                 await self._stores.effects.forget(key)
             case EnqueueChildren(tasks):
-                return await self._gates.enqueue([_of_its_author(task, run.task) for task in tasks])
+                return await self._gates.enqueue([with_author_of(run.task, task) for task in tasks])
             case TakeLock() | LeaveLock() | RequestStepApproval() | CheckToolCall():
                 return await self._govern(run, request)
         return None
@@ -79,11 +77,6 @@ class StoreContextBackend:
         effect = await self._stores.effects.begin(key, run.id)
         foreign = not effect.done and effect.run_id != run.id
         return EffectState(effect, live=foreign and await self._stores.effects.is_live(effect.run_id))
-
-
-def _of_its_author(child: Task, parent: Task) -> Task:
-    """Make the author of the parent the author of the tasks it enqueues."""
-    return child if child.author_id is not None else structs.replace(child, author_id=parent.author_id)
 
 
 # The part that all backends share: it checks the lease, buffers output, and passes other requests to the backend.

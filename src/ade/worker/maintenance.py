@@ -54,6 +54,7 @@ def standard_jobs(
         payloads,
         retention_s=kept.retention_s,
         dead_letter_retention_s=kept.dead_letter_retention_s,
+        governed_retention_s=kept.governed_retention_s,
         archive_dir=None if kept.archive_dir is None else Path(kept.archive_dir),
         batch=kept.prune_batch,
     )

@@ -280,15 +280,19 @@ async def archive_and_prune(
     *,
     retention_s: float,
     dead_letter_retention_s: float,
+    governed_retention_s: float,
     archive_dir: Path | None,
     batch: int,
 ) -> int:
     """Delete up to `batch` tasks that ended long enough ago, one portion at a time. Returns the count."""
     now = stores.clock.now()
     moment, letters = now - round(retention_s * 1000), now - round(dead_letter_retention_s * 1000)
+    governed = now - round(governed_retention_s * 1000)
     pruned, kept = 0, set[str]()  # a task others depend on stays, and the next portion comes after it
     while (left := batch - pruned - len(kept)) > 0:
-        listed = await stores.sweeps.finished_before(moment, len(kept) + min(left, _PORTION), dead_letters=letters)
+        listed = await stores.sweeps.finished_before(
+            moment, len(kept) + min(left, _PORTION), dead_letters=letters, governed=governed
+        )
         tasks = [task for task in listed if task.id not in kept]
         if not tasks:
             break

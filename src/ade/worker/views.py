@@ -1,10 +1,12 @@
 """Views of workers and their liveness. A worker is alive if its claim loop progresses, not if a thread still pings."""
 
+from collections.abc import Iterable
 from enum import StrEnum, auto
 
 from msgspec import Struct
 
-from ade.stores.ports import Stores
+from ade.stores.ports import StatusCount, Stores
+from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task, Worker
 
 STUCK_AFTER_MS = 15_000  # a claim loop completes a round at least every few seconds, even when idle
@@ -49,6 +51,30 @@ async def view_workers(stores: Stores) -> list[WorkerView]:
     workers = await stores.workers.list_workers()
     views = [view(worker, now=now, steady=steady) for worker in workers]
     return sorted(views, key=lambda each: (each.worker.started_at, each.worker.id))
+
+
+_WAITING = frozenset({Status.PENDING, Status.STALLED})
+
+
+def queued_by_agent(workers: Iterable[WorkerView], counts: Iterable[StatusCount]) -> dict[str, int]:
+    """Return for each agent with live workers how many waiting tasks these serve, by queue and name.
+
+    The counters know neither which tasks are due nor what they need, and several agents can serve the same tasks: each
+    counts them.
+    """
+    serving: dict[str, list[Worker]] = {}
+    for view in workers:
+        if view.worker.agent is not None and view.liveness is not WorkersLiveness.SILENT:
+            serving.setdefault(view.worker.agent, []).append(view.worker)
+    waiting = [count for count in counts if count.status in _WAITING]
+    return {
+        agent: sum(count.count for count in waiting if any(_serves(worker, count) for worker in own))
+        for agent, own in serving.items()
+    }
+
+
+def _serves(worker: Worker, count: StatusCount) -> bool:
+    return count.name in worker.names and (not worker.queues or count.queue in worker.queues)
 
 
 async def is_fed(stores: Stores, consumer: str) -> bool:

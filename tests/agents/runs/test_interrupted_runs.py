@@ -101,7 +101,7 @@ reason = "removes files"
 
 async def with_people(app: Ade) -> None:
     opened = await app.open()
-    for name in ("bob", "cy"):
+    for name in ("ann", "bob", "cy"):
         await add_user(opened.stores, User(id=name, roles=frozenset({"reviewer"})))
     await apply(app, RULES)
 
@@ -120,8 +120,8 @@ async def voted(app: Ade, task: Task, decision: Decision, voter: str = "bob", **
     assert task.review is not None
     assert task.review.gate is not None
     gate = task.review.gate
-    ballot = VoteRequest(voter=voter, decision=decision, digest=gate.digest, **fields)
-    return await approvals_service.vote(opened.stores, task.id, ballot, gate_id=gate.id)
+    ballot = VoteRequest(voter=voter, decision=decision, approval=gate.id, digest=gate.digest, **fields)
+    return await approvals_service.vote(opened.stores, task.id, ballot)
 
 
 async def test_a_dangerous_tool_call_waits_for_people_without_a_worker_and_goes_on_in_its_session(app: Ade) -> None:

@@ -12,13 +12,14 @@ import msgspec
 
 from ade.agents.profile_documents import profile_from_markdown, read_profiles
 from ade.agents.profiles import Profile
-from ade.agents.protocols.base import HIDDEN, secrets_in, without_secrets
+from ade.agents.protocols.base import secrets_in, without_secrets
 from ade.agents.runs.command_line import RunAssignment, command_of
 from ade.approvals.digest import MOST_EXACT, canonical, read_preview
 from ade.approvals.errors import InvalidRulebook, InvalidSubject
 from ade.approvals.guard import GuardCase, GuardOccasion, rule_on
 from ade.approvals.rulebook_document import as_document, read_rulebook
 from ade.common.patterns import folded, parts_of, path_pattern, readings, text_pattern
+from ade.common.text import HIDDEN
 from ade.errors import InvalidArguments, InvalidProfile
 from ade.settings import SettingsError, load
 from tests.fuzz.table import let, target, text_of

@@ -72,7 +72,7 @@ class Village:
         self.running.append((await self._claimed_again(stalled))[0])  # delivered out of a line
         assert await scene.claim(names=["build"], can=["gpu", "net"]) == [], "its key is taken"
         parent = await self._add(priority=8)
-        await self._add(parent_id=parent.id, priority=8, idempotency_key="once")
+        await self._add(parent_id=parent.id, priority=8, idempotency_key="once", team="payments", ticket_ref="OPS-7")
         await self._add(depends_on=(self.running[0].id, parent.id))
         await self._add(run_after=scene.clock.now() + 60_000)
         await self._add("report", priority=3, deadline=scene.clock.now() + 3_600_000)

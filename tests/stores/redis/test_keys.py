@@ -12,7 +12,7 @@ from ade import ItemKind, NewItem
 from ade.errors import NotConfirmed, StoreUnavailable
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.clock import new_token
-from ade.stores.redis.codec import APPROVED, LENGTH, NEEDS, STATE_FIELDS
+from ade.stores.redis.codec import APPROVED, LENGTH, NEEDS, STATE_FIELDS, TEAM, TICKET
 from ade.stores.redis.keys import ANY, KEYS, families_of, names_of
 from ade.stores.redis.scripts import LUA
 from ade.testing import TestClock
@@ -94,7 +94,7 @@ async def work_of_every_kind(scene: Place) -> None:
     """Tasks that run, wait, fail, come back, and are listened to."""
     await scene.command("XGROUP", "CREATE", scene.link.names[0].results, "readers", "0", "MKSTREAM")
     first = await scene.start(idempotency_key="k", result_ttl_ms=60_000)
-    await scene.add(parent_id=first.id, priority=0)
+    await scene.add(parent_id=first.id, priority=0, team="payments", ticket_ref="OPS-7")
     await scene.run()
     await scene.succeed(first, '"done"')
     lost = await scene.start()
@@ -272,8 +272,8 @@ def test_scripts_and_modules_name_no_key_that_is_not_in_the_table() -> None:
 def test_the_state_lies_where_the_scripts_look_for_it() -> None:
     places = state_places()
 
-    assert sorted(places) == list(range(1, APPROVED + 1)), "the last two only for tasks with needs or an approval"
-    assert (NEEDS, APPROVED) == (LENGTH + 1, LENGTH + 2)
+    assert sorted(places) == list(range(1, TICKET + 1)), "the last four only for tasks that have them"
+    assert tuple(range(LENGTH + 1, LENGTH + 5)) == (NEEDS, APPROVED, TEAM, TICKET)
     assert [field for field, number in STATE_FIELDS.items() if places[number].name not in field.upper()] == []
 
 

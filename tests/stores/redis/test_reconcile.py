@@ -40,6 +40,8 @@ MADE_ANEW = [
     "task:finished",
     "task:results",
     "task:index:state:*",
+    "task:index:team:*",
+    "task:index:ticket:*",
     "task:children:*",
     "task:key:*",
     "task:needs:*",

@@ -14,6 +14,7 @@ MEDDLING = {
     "counters_match_records": "UPDATE tally SET count = count + 1 WHERE status = 'completed'",
     "every_document_is_whole": "INSERT INTO document VALUES ('user', 'ada', 1, NULL, '{')",
     "every_inbox_is_whole": "INSERT INTO inbox_item VALUES ('c', 1, '{}')",
+    "every_label_has_its_task": "INSERT INTO task_label VALUES ('team:nobody', 99)",
     "every_record_is_whole": "DELETE FROM task_detail WHERE seq = 1",
     "every_unit_has_its_agent": "INSERT INTO agent_lease VALUES ('nobody', 'a run', 1)",
     "final_tasks_have_an_end": "UPDATE task SET finished_at = NULL WHERE status = 'completed'",

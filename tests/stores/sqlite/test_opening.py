@@ -14,7 +14,7 @@ from ade.stores.sqlite.connection import APPLICATION_ID, connect, migrations
 from ade.stores.sqlite.tasks import SqliteTasks
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
-from tests.domain import Agent, AgentStatus, ClaimRequest, StoreSettings, open_sqlite
+from tests.domain import Agent, AgentStatus, ClaimRequest, StoreSettings, TaskQuery, open_sqlite
 from tests.stores.sqlite.conftest import OpenStore
 
 
@@ -222,7 +222,7 @@ async def test_tasks_and_agents_of_an_earlier_version_are_there_as_before(open_s
     task_id = "0199c82c-c000-7000-8000-000000000000"
     values = f"('{task_id}', 'default', 'send', 'pending', 'ready', 5, 0, 1, 1)"
     old.execute(f"INSERT INTO task ({columns}) VALUES {values}").fetchall()
-    old.execute("INSERT INTO task_detail VALUES (1, '{}')").fetchall()
+    old.execute('INSERT INTO task_detail VALUES (1, \'{"team":"support","ticket_ref":"OPS-7"}\')').fetchall()
     old.execute("INSERT INTO tally VALUES ('default', 'send', 'pending', 1)").fetchall()
     old.pragma("application_id", APPLICATION_ID)
     old.pragma("user_version", before)
@@ -234,3 +234,5 @@ async def test_tasks_and_agents_of_an_earlier_version_are_there_as_before(open_s
     assert use.agent == Agent(id="coder", max_tasks=3, status=AgentStatus.DRAINING, registered_at=1, seen_until=2)
     request = ClaimRequest(worker_id="w1", run_ids=["r" * 32], names=frozenset({"send"}))
     assert [(task.id, task.needs) for task in await stores.tasks.claim(request)] == [(task_id, ())]
+    for query in (TaskQuery(team="support"), TaskQuery(ticket_ref="OPS-7")):
+        assert [task.id for task in (await stores.tasks.find(query)).tasks] == [task_id]

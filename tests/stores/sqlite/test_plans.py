@@ -55,6 +55,7 @@ HOT = {  # statement: how it finds the tasks it is about
     "events.read_task": "event_task (task_seq=? AND rowid>?)",
     "output.read": "output_task (task_seq=? AND seq>?)",
     "tasks.prune": BY_ID,
+    "tasks.prune_labels": "task_label USING COVERING INDEX task_label_task (seq=?)",
     "locks.list_granted": "lock_called",
     "locks.list_expired": "lock_lease (lease_until<?)",
     "locks.list_positions": "i USING PRIMARY KEY (namespace=? AND resource=? AND granted=?)",
@@ -82,12 +83,14 @@ LEADERS = {
     "rare": "task_rare (status=? AND seq<?)",
     "running": "task_lease",
     "children": "task_child (parent_id=? AND seq<?)",
+    "team": "task_label USING PRIMARY KEY (label=? AND seq<?)",
+    "ticket": "task_label USING PRIMARY KEY (label=? AND seq<?)",
 }
 # Steps that look at every row of a table that grows without bound. An index scan is fine here: the scanned ones are
 # partial, so they hold only what runs, waits or is parked now.
 FULL_SCAN = re.compile(
-    r"SCAN (task|t|event|e|dependency|output|task_detail|task_outcome|me|k|p|lock_request|lock_item|lock_rate|r|i"
-    r"|document|document_rate|inbox|inbox_item)$"
+    r"SCAN (task|t|event|e|dependency|output|task_detail|task_outcome|task_label|me|k|p|lock_request|lock_item"
+    r"|lock_rate|r|i|document|document_rate|inbox|inbox_item)$"
 )
 # Sorting what an index could give in order. Batches of one call may be sorted: they are as long as the call.
 SORT = "USE TEMP B-TREE FOR ORDER BY"

@@ -20,7 +20,9 @@ async def agreed(remote: Remote, task_id: str, step: str) -> None:
     gate = task.review.gate
     assert gate is not None
     assert gate.step == step
-    ballot = VoteRequest(voter="rita", decision=Decision.APPROVE, digest=gate.digest, reason="fine", via="test")
+    ballot = VoteRequest(
+        voter="rita", decision=Decision.APPROVE, approval=gate.id, digest=gate.digest, reason="fine", via="test"
+    )
     await vote(remote.server.stores, task_id, ballot)
 
 
@@ -72,8 +74,8 @@ async def responded(remote: Remote, task_id: str, voter: str = "rita", but: str 
         return None if gate is None or gate.id == but else gate
 
     gate = await eventually(look)
-    known: dict[str, Any] = {"decision": Decision.RESPOND, "digest": gate.digest}
-    await vote(remote.server.stores, task_id, VoteRequest(voter=voter, **(known | fields)), gate_id=gate.id)
+    known: dict[str, Any] = {"decision": Decision.RESPOND, "approval": gate.id, "digest": gate.digest}
+    await vote(remote.server.stores, task_id, VoteRequest(voter=voter, **(known | fields)))
     return gate.id
 
 

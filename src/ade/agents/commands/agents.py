@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ade.cli.session import Session
 
 
-AGENT_HEAD = ("agent", "status", "used", "max tasks", "type", "capabilities", "last seen", "registered")
+AGENT_HEAD = ("agent", "status", "used", "max tasks", "queued", "type", "capabilities", "last seen", "registered")
 UNIT_HEAD = ("run", "lease")
 _STYLES = {AgentStatus.ACTIVE: "green", AgentStatus.DRAINING: "yellow", AgentStatus.OFFLINE: "bold red"}
 
@@ -29,7 +29,7 @@ def agents() -> None:
 
 @agents.command("list", reads=True)
 async def list_agents(session: "Session") -> None:
-    """List all agents with their status and how many of their units are in use."""
+    """List all agents with their status, the units in use, and how many tasks wait for their workers."""
     async with session.api() as api:
         found = await all_of(api, api.list_agents)
     if session.out.as_json:
@@ -50,6 +50,7 @@ def _agent_rows(found: Sequence[AgentView]) -> list[Row]:
             Cell(str(agent.status), _STYLES[agent.status]),
             str(agent.used),
             str(agent.max_tasks),
+            str(agent.queued_tasks),
             agent.type or "",
             ", ".join(agent.capabilities),
             f"{short_span(agent.silent_ms)} ago" if agent.silent_ms else "now",

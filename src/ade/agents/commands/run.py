@@ -23,7 +23,7 @@ from ade.cli.identity import as_option
 from ade.cli.ids import find_id
 from ade.cli.interaction import interruptible
 from ade.cli.output import all_of
-from ade.cli.parameters import DURATION
+from ade.cli.parameters import DURATION, PRIORITY
 from ade.errors import AdeError, IllegalTransition, UnknownName, UnknownTask
 from ade.stores.ports import INBOX, Stores
 from ade.tasks.commands.lifecycle import LinePrinter, changes_of, follow_output
@@ -203,7 +203,7 @@ _INTERRUPTED = "interrupted by Ctrl-C"
 @click.option(
     "--conversation", "parent_conversation", metavar="ID", help="Notify the inbox of this conversation when it ends."
 )
-@click.option("--priority", type=int, help="0 is first, 9 last.")
+@click.option("--priority", type=PRIORITY, help="urgent, high, normal, low, or 0 (first) to 9 (last).")
 @click.option("--tag", "--tags", "tags", multiple=True, help="A tag to find it by; repeatable, or comma-separated.")
 @click.option("--timeout", type=DURATION, help="Time limit of a run.")
 @click.option("--detach", is_flag=True, help="Print the task's id and do not wait.")

@@ -6,7 +6,8 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Literal
 
-from ade.agents.protocols.base import HIDDEN, SHORTEST_SECRET
+from ade.agents.protocols.base import SHORTEST_SECRET
+from ade.common.text import HIDDEN
 
 Stream = Literal["stdout", "stderr"]
 OnOutput = Callable[[Stream, bytes], Awaitable[None]]

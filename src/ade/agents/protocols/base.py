@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from ade.common.text import HIDDEN
+
 LONGEST_LINE = 4 * 1024 * 1024
 LONGEST_TEXT = 1024 * 1024
 _MOST_PIECES = 10_000  # many short strings take more memory than one long one
@@ -288,7 +290,6 @@ RunEvent = TextEmitted | ToolCalled | SessionIdentified | UsageReported | RetryR
 # Masking of secrets that a program was given, in case it prints them.
 
 
-HIDDEN = "[hidden]"
 SHORTEST_SECRET = 6  # masking shorter ones would hide too much text
 _SECRET_NAME = re.compile(
     r"PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|API_?KEY|CREDENTIAL"

@@ -5,7 +5,6 @@ The agent gets its own socket and no access to the store. Every error denies the
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -100,10 +99,7 @@ class HookServer:
         return answer_to(leave, can_defer=self._can_defer)
 
     def _shown(self, tool: str, arguments: dict[str, Any]) -> ReviewableToolCall:
-        shown = self._hidden(arguments)
-        if shown != arguments:
-            shown = {**shown, "digest of what is hidden": _digest(arguments)}
-        return ReviewableToolCall(tool, arguments, shown)
+        return ReviewableToolCall(tool, arguments, self._hidden(arguments))
 
     def _hidden(self, value: Any) -> Any:
         match value:
@@ -114,12 +110,6 @@ class HookServer:
             case list():
                 return [self._hidden(inner) for inner in value]
         return value
-
-
-def _digest(arguments: dict[str, Any]) -> str:
-    """Slow on purpose, so that a reader cannot find a short secret by brute force."""
-    text = json.dumps(arguments, sort_keys=True).encode("utf-8", "replace")
-    return hashlib.scrypt(text, salt=_PREFIX.encode(), n=2**13, r=8, p=1, dklen=16).hex()
 
 
 def _new_folder() -> str:

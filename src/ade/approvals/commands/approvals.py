@@ -12,15 +12,16 @@ from ade.approvals.commands.votes import (
     approve,
     batch,
     break_glass,
+    check_digest,
     gate_with_digest,
     inbox_rows,
     named_gate,
+    print_background,
     print_review,
     print_vote,
     reject,
     request_changes,
     respond,
-    whole_digest,
 )
 from ade.approvals.delegations import conditions_of
 from ade.approvals.model import Delegation
@@ -32,6 +33,7 @@ from ade.cli.ids import find_id
 from ade.cli.interaction import own_password_option, signed_in_api
 from ade.cli.output import Cell, Row, all_of
 from ade.cli.parameters import DURATION, JSON_OBJECT, MOMENT, local, local_with_distance, now_ms, seconds_of
+from ade.common.text import with_name
 from ade.tasks.commands.options import changed_arguments
 from ade.tasks.reasons import short_span
 
@@ -265,11 +267,13 @@ async def amend(
         raise click.UsageError("Say what to change: KEY=VALUE, --args or --description.")
     async with session.api() as api:
         task, gate = await gate_with_digest(api, task_id, whole=bool(pairs))
-        full_digest = whole_digest(gate, digest)
+        check_digest(gate, digest)
         args = None
         if pairs or arguments is not None:
             args = await changed_arguments(session, api, task, pairs, arguments)
-        after = await api.amend_approval(task.id, digest=full_digest, args=args, description=description, reason=reason)
+        after = await api.amend_approval(
+            task.id, approval=gate.id, digest=gate.digest, args=args, description=description, reason=reason
+        )
     print_vote(session, after)
 
 
@@ -321,7 +325,7 @@ async def list_approvals(session: "Session", mine: bool | None) -> None:
 @approvals.command("show", reads=True)
 @click.argument("task_id", metavar="ID")
 async def show(session: "Session", task_id: str) -> None:
-    """Show what is to be approved, its risk, who has answered, and who still can; also earlier approvals."""
+    """Show all that the digest covers, its risk, who has answered, and who still can; also earlier approvals."""
     async with session.api() as api:
         approval = await api.get_approval(await find_id(api, task_id.partition(".")[0]))
     if session.out.as_json:
@@ -331,9 +335,11 @@ async def show(session: "Session", task_id: str) -> None:
         "id": approval.task_id,
         "name": approval.name,
         "status": str(approval.status),
-        "author": approval.author or "",
+        "author": with_name(approval.author or "", approval.author_name),
+        "description": approval.description or "",
     }
     session.out.facts([*known.items(), ("arguments", bytes(approval.args).decode())])
+    print_background(session.out, approval)
     print_review(session.out, approval.review, now=now_ms(), earlier=True)
 
 

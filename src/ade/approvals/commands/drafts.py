@@ -9,7 +9,7 @@ import click
 from ade.cli.command import AdeGroup, command
 from ade.cli.identity import as_option
 from ade.cli.ids import find_id
-from ade.cli.parameters import DURATION, JSON_OBJECT
+from ade.cli.parameters import DURATION, JSON_OBJECT, PRIORITY
 from ade.errors import IllegalTransition, WaitTimeout
 from ade.tasks.commands.lifecycle import changes_of
 from ade.tasks.commands.options import (
@@ -88,7 +88,7 @@ async def new(
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
 @click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="All arguments, as one JSON object.")
 @click.option("--description", help="A new description.")
-@click.option("--priority", type=int, help="A new priority: 0 is first, 9 last.")
+@click.option("--priority", type=PRIORITY, help="A new priority: urgent, high, normal, low, or 0 (first) to 9 (last).")
 @as_option
 async def edit(
     session: "Session", /, task_id: str, pairs: tuple[str, ...], arguments: dict[str, Any] | None, **given: Any

@@ -86,15 +86,16 @@ def _rule_row(one: RuleCandidates) -> Row:
 
 GUARD_HEAD = ("rule", "do", "for", "policy", "reason")
 POLICY_HEAD = ("policy", "for", "rules")
+RESOURCE_HEAD = ("resource", "in the argument", "of tasks")
 _NOT_FOR = ("do", "policy", "reason")
 _FOR = ("names", "tags", "resource_types", "from_level")
-_NOTHING: dict[str, Any] = {"criticality": {}, "guard": [], "policy": []}
+_NOTHING: dict[str, Any] = {"criticality": {}, "guard": [], "policy": [], "resource": [], "risk": {}}
 _LARGEST_PAGE = 100
 
 
 @group("policies", bare="show")
 def policies() -> None:
-    """The rulebook: guard rules, policies, criticality. `ade policies` alone shows it."""
+    """The rulebook: guard rules, policies, resources, risk. `ade policies` alone shows it."""
 
 
 @policies.command("show", reads=True)
@@ -118,7 +119,17 @@ async def show(session: "Session") -> None:
         for entry in document["policy"]
     ]
     values: list[Row] = [(pattern, str(value)) for pattern, value in document["criticality"].items()]
-    for head, rows in ((GUARD_HEAD, rules), (POLICY_HEAD, entries), (("resources", "criticality"), values)):
+    found: list[Row] = [
+        (each["resource"], each["argument"], ", ".join(each.get("names", ())) or "all") for each in document["resource"]
+    ]
+    risk: list[Row] = [(name, str(value)) for name, value in document["risk"].items()]
+    for head, rows in (
+        (GUARD_HEAD, rules),
+        (POLICY_HEAD, entries),
+        (("resources", "criticality"), values),
+        (RESOURCE_HEAD, found),
+        (("risk", "value"), risk),
+    ):
         if rows:
             session.out.line("")
             session.out.table(head, rows)

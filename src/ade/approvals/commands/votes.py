@@ -1,6 +1,7 @@
 """The voting commands of `ade approvals`, and how approvals are printed.
 
-Each vote names the digest that was reviewed, and approving a high risk requires a password.
+Each vote sends the approval and the whole digest that the command displayed. Approving a high risk requires a
+password.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,21 +10,23 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from ade.approvals.api import BatchItem
-from ade.approvals.errors import DigestMismatch
+from ade.approvals.errors import DigestMismatch, NoGate, UnknownApproval
 from ade.approvals.model import UNDECIDED, Decision, Gate, GateState
 from ade.approvals.risk import RiskLevel
-from ade.approvals.views import GateView, PendingApproval, ReviewView, RuleView, VoteView
+from ade.approvals.service import BatchVoteResult
+from ade.approvals.views import ApprovalView, GateView, PendingApproval, ReviewView, RuleView, VoteView
 from ade.approvals.votes import gate_to_answer
 from ade.cli.command import command
 from ade.cli.exit_codes import ExitCode
 from ade.cli.identity import account_of, as_option
-from ade.cli.ids import AmbiguousId, find_id
+from ade.cli.ids import find_id
 from ade.cli.interaction import ask, ask_password
 from ade.cli.output import Cell, CommandOutput, Row, compact
 from ade.cli.parameters import JSON_OBJECT, clock_time, distance, local, local_with_distance, now_ms
-from ade.errors import UnknownTask
+from ade.common.text import with_name
+from ade.errors import AdeError, StoreError
 from ade.tasks.model import Task
-from ade.tasks.reasons import listed
+from ade.tasks.reasons import listed, short_span
 
 if TYPE_CHECKING:
     from ade.cli.session import Session
@@ -33,8 +36,8 @@ if TYPE_CHECKING:
 # Output of approvals.
 
 
-INBOX_HEAD = ("id", "name", "prio", "risk", "due", "digest", "who", "missing")
-INBOX_SPARE = ("prio", "due")
+INBOX_HEAD = ("id", "name", "arguments", "author", "age", "prio", "risk", "due", "digest", "who", "missing")
+INBOX_SPARE = ("prio", "due", "missing")
 _STYLES = {
     GateState.OPEN: "magenta",
     GateState.APPROVED: "green",
@@ -44,7 +47,7 @@ _STYLES = {
     GateState.BLOCKED: "bold red",
 }
 _FACTORS = ("criticality", "magnitude", "blast_radius", "failure_rate")
-_MOST_CHANGES, _LONGEST = 50, 300
+_MOST_CHANGES, _LONGEST, _LONGEST_CELL = 50, 300, 60
 SHORT = 12  # characters of a digest that are shown where space is limited
 
 
@@ -54,6 +57,9 @@ def inbox_rows(items: Sequence[PendingApproval], *, mine: bool, now: int) -> lis
         (
             item.task_id,
             f"{item.name} ({item.step})" if item.step else item.name,
+            item.arguments if len(item.arguments) <= _LONGEST_CELL else f"{item.arguments[:_LONGEST_CELL]}…",
+            item.author or Cell("nobody", "bold red"),
+            short_span(max(1_000, now - item.opened_at)),
             str(item.priority),
             str(item.level) if item.score is None or item.step else f"{item.level} {item.score:g}",
             distance(item.due_at, now=now),
@@ -93,6 +99,7 @@ def _print_gate(out: CommandOutput, gate: GateView, review: ReviewView, now: int
             ("about", "" if gate.about is None else compact(gate.about)),
             ("why", gate.reason),
             ("digest", gate.digest),
+            ("code", gate.code or "unknown: no worker has reported a version"),
             ("risk", _risk(gate, review)),
             ("policy", f"{gate.policy}, version {gate.policy_version}"),
             ("opened", local_with_distance(gate.opened_at, now=now)),
@@ -101,16 +108,49 @@ def _print_gate(out: CommandOutput, gate: GateView, review: ReviewView, now: int
             ("expires", local_with_distance(gate.expires_at, now=now) if is_waiting else ""),
             ("good until", local_with_distance(gate.valid_until, now=now)),
             ("missing", "; ".join(gate.missing)),
-            ("may answer", (", ".join(gate.may_answer) or "nobody") if is_waiting else ""),
-            ("may not", f"{', '.join(gate.conflicts)} (a hand in the task)" if gate.conflicts and is_waiting else ""),
+            ("may answer", (", ".join(_named(gate.may_answer, gate)) or "nobody") if is_waiting else ""),
+            (
+                "may not",
+                f"{', '.join(_named(gate.conflicts, gate))} (a hand in the task)"
+                if gate.conflicts and is_waiting
+                else "",
+            ),
             ("passed", "by the policy itself" if gate.is_automatic else ""),
         ]
     )
     out.table(("needed", "of", "approved by"), [_rule_row(rule) for rule in gate.rules])
+    _print_signed(out, gate, is_waiting)
     if gate.votes:
         out.table(("at", "by", "answer", "counts", "reason"), [_vote_row(vote) for vote in gate.votes])
     if gate.escalations and is_waiting:
         out.table(("from", "also", "told"), [_step_row(step) for step in gate.escalations])
+
+
+def _named(accounts: Sequence[str], gate: GateView) -> list[str]:
+    return [with_name(account, gate.names.get(account)) for account in accounts]
+
+
+def _print_signed(out: CommandOutput, gate: GateView, is_waiting: bool) -> None:
+    """Print every field that the digest covers, and how they differ from the gate before."""
+    if is_waiting and gate.signed is not None:
+        rows: list[Row] = [(name, _brief(compact(value))) for name, value in gate.signed.items()]
+        out.table(("digest covers", "value"), rows)
+    elif is_waiting:
+        out.styled("! the task has changed since: its digest is another one", fg="yellow")
+    if gate.changes:
+        changed: list[Row] = [
+            (
+                each.path,
+                "" if each.kind == "added" else _brief(compact(each.before)),
+                "" if each.kind == "removed" else _brief(compact(each.after)),
+            )
+            for each in gate.changes
+        ]
+        out.table(("changed since the last approval", "before", "after"), changed)
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters; --json shows all)"
 
 
 def _risk(gate: GateView, review: ReviewView) -> str:
@@ -127,7 +167,8 @@ def _rule_row(rule: RuleView) -> Row:
 
 
 def _vote_row(vote: VoteView) -> Row:
-    who = f"{vote.voter} for {vote.for_whom}" if vote.for_whom else vote.voter
+    voter = with_name(vote.voter, vote.voter_name)
+    who = f"{voter} for {vote.for_whom}" if vote.for_whom else voter
     counts = Cell(f"no: {vote.why_not}", "dim") if vote.why_not else "yes"
     if vote.password_set_by is not None:
         who = f"{who} (password set by {vote.password_set_by})"
@@ -183,7 +224,7 @@ def _print_preview(out: CommandOutput, review: ReviewView) -> None:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _Alike = Literal["approve", "reject"]  # the decisions of a batch vote
-LEAST = 8  # characters of a digest
+LEAST = SHORT  # characters of a digest that can be typed: as many as lists show
 _ASKED = {
     Decision.APPROVE: "Approve exactly this?",
     Decision.REJECT: "Reject this?",
@@ -258,19 +299,24 @@ async def _answer(
     go_on: bool = False,
 ) -> None:
     async with session.api() as api:
-        task, gate = await gate_with_digest(api, task_id)
+        found, gate_id = await named_gate(api, task_id)
+        approval = await api.get_approval(found)
+        gate = _gate_to_answer(approval, gate_id)
         if digest is None:
-            await _show_and_ask(session, api, task, decision)
+            _show_and_ask(session, approval, decision)
+        else:
+            check_digest(gate, digest)
+            session.out.note(_about(approval, gate))
         voted = await api.respond_to_approval(
-            task.id,
+            found,
             decision=decision,
-            digest=gate.digest if digest is None else whole_digest(gate, digest),
+            approval=gate.id,  # this and the digest as displayed: a vote on what has changed since is rejected
+            digest=gate.digest,
             reason=reason,
             text=text,
             args=args,
             go_on=go_on,
             for_whom=for_whom,
-            approval=gate.id,
             password=await _password_for(session, api, gate, decision, password_stdin),
         )
     if session.out.as_json:
@@ -299,35 +345,49 @@ async def gate_with_digest(api: "Client", text: str, *, whole: bool = False) -> 
     return task, gate_to_answer(task, gate_id)
 
 
-def whole_digest(gate: Gate, prefix: str) -> str:
-    """Return the gate's digest for a prefix. Raises DigestMismatch if the prefix is not the gate's."""
+def _gate_to_answer(approval: ApprovalView, gate_id: str | None) -> GateView:
+    """Return the gate with this ID; by default the newest undecided one, or else the newest. Raises UnknownApproval and
+    NoGate."""
+    gates = [gate for gate in approval.review.gates if gate_id in (None, gate.id)]
+    if not gates and gate_id is not None:
+        raise UnknownApproval(f"task {approval.task_id} has no approval {gate_id[:100]}")
+    if not gates:
+        raise NoGate(f"no approval is needed for task {approval.task_id} now")
+    return ([gate for gate in gates if gate.state in UNDECIDED] or gates)[-1]
+
+
+def _about(approval: ApprovalView, gate: GateView) -> str:
+    return f"{approval.name} {_brief(bytes(approval.args).decode())}\napproval {gate.id}, digest {gate.digest}"
+
+
+def check_digest(gate: Gate | GateView, prefix: str) -> None:
+    """Raise DigestMismatch unless this is the beginning of the gate's digest."""
     text = prefix.strip().lower()
     if len(text) < LEAST:
         raise click.UsageError(f"Give at least the first {LEAST} characters of the digest.")
     if not gate.digest.startswith(text):
         raise DigestMismatch(
             f"the task is not what has the digest {text[:SHORT]}: its digest is {gate.digest[:SHORT]}; nothing was"
-            f" counted. Look at it with `ade approvals show {gate.task_id}`, then answer"
+            f" counted. Look at it with `ade approvals show {gate.id.partition('.')[0]}`, then answer"
         )
-    return gate.digest
 
 
-async def _show_and_ask(session: "Session", api: "Client", task: Task, decision: Decision) -> None:
+def _show_and_ask(session: "Session", approval: ApprovalView, decision: Decision) -> None:
     if not session.is_interactive:
         raise click.UsageError(
-            f"Name what you reviewed: --digest D. `ade approvals show {task.id}` shows it with its digest."
+            f"Name what you reviewed: --digest D. `ade approvals show {approval.task_id}` shows it with its digest."
         )
-    approval = await api.get_approval(task.id)
     session.out.line(f"{approval.name} {bytes(approval.args).decode()}")
+    print_background(session.out, approval)
     print_review(session.out, approval.review, now=now_ms())
     ask(_ASKED[decision])
 
 
 async def _password_for(
-    session: "Session", api: "Client", gate: Gate, decision: Decision, from_stdin: bool
+    session: "Session", api: "Client", gate: GateView, decision: Decision, from_stdin: bool
 ) -> str | None:
-    is_high = gate.subject.level.rank >= RiskLevel.HIGH.rank
-    if decision is not Decision.APPROVE or not (is_high and gate.is_undecided):
+    is_high = gate.level.rank >= RiskLevel.HIGH.rank
+    if decision is not Decision.APPROVE or not (is_high and gate.state in UNDECIDED):
         return None
     return ask_password(session, await account_of(session, api), from_stdin=from_stdin)
 
@@ -369,14 +429,14 @@ async def batch(
         password = None
         if password_stdin:
             password = ask_password(session, await account_of(session, api), from_stdin=True)
-        items = [await _item(api, *pair) for pair in pairs]
-        page = await api.respond_to_approvals(decision=decision, items=items, reason=reason, password=password)
-    for each in page.items:
+        items = [await _item(session, api, *pair) for pair in pairs]
+        results = await _answered(api, decision, items, reason, password)
+    for each in results:
         if session.out.as_json:
             session.out.record(each)
         else:
             session.out.line(f"{each.task_id}  {each.status or f'{each.code}: {each.error}'}")
-    return ExitCode.PROBLEM if any(each.error for each in page.items) else ExitCode.OK
+    return ExitCode.PROBLEM if any(each.error for each in results) else ExitCode.OK
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
@@ -393,13 +453,52 @@ def _pair(text: str) -> tuple[str, str]:
     return task_id.strip(), digest.strip().lower()
 
 
-async def _item(api: "Client", text: str, digest: str) -> BatchItem:
-    """Return an item with the full task ID, if one matches; errors are reported with the result."""
+async def _item(session: "Session", api: "Client", text: str, digest: str) -> BatchItem | BatchVoteResult:
+    """Display an approval, and return the vote on exactly that; or the error why there is none."""
     try:
         task_id, gate_id = await named_gate(api, text)
-    except (UnknownTask, AmbiguousId):
-        task_id, gate_id = text, None
-    return BatchItem(task_id=task_id, digest=digest, approval=gate_id)
+        approval = await api.get_approval(task_id)
+        gate = _gate_to_answer(approval, gate_id)
+        check_digest(gate, digest)
+    except StoreError:
+        raise
+    except AdeError as error:
+        return BatchVoteResult(task_id=text, code=error.code, error=error.detail)
+    session.out.note(_about(approval, gate))
+    return BatchItem(task_id=task_id, approval=gate.id, digest=gate.digest)
+
+
+async def _answered(
+    api: "Client",
+    decision: _Alike,
+    items: Sequence[BatchItem | BatchVoteResult],
+    reason: str,
+    password: str | None,
+) -> list[BatchVoteResult]:
+    """Send the votes, and return all results in the order of the items."""
+    votes = [item for item in items if isinstance(item, BatchItem)]
+    sent: list[BatchVoteResult] = []
+    if votes:
+        page = await api.respond_to_approvals(decision=decision, items=votes, reason=reason, password=password)
+        sent = list(page.items)
+    answers = iter(sent)
+    return [next(answers) if isinstance(item, BatchItem) else item for item in items]
+
+
+def print_background(out: CommandOutput, approval: ApprovalView) -> None:
+    """Print the resources behind the risk, and the earlier runs."""
+    if approval.resources:
+        resources: list[Row] = [
+            (each.name, str(each.criticality), ", ".join(each.sources), str(each.recent_tasks))
+            for each in approval.resources
+        ]
+        out.table(("resource", "criticality", "named by", "recent tasks"), resources)
+    if approval.runs:
+        runs: list[Row] = [
+            (run.label, local(run.started_at), run.ended, run.worker or "", _brief(run.error or ""))
+            for run in approval.runs
+        ]
+        out.table(("earlier run", "started", "ended", "worker", "error"), runs)
 
 
 def print_vote(session: "Session", task: Task) -> None:

@@ -60,17 +60,17 @@ class ApprovalsCalls(Section):
         return self._call("get_approval", ApprovalView, task_id)
 
     def respond_to_approval(
-        self, task_id: str, *, decision: Decision, digest: str, reason: str = "", text: str = "",
+        self, task_id: str, *, decision: Decision, approval: str, digest: str, reason: str = "", text: str = "",
         args: dict[str, Any] | None = None, go_on: bool = False, for_whom: str | None = None,
-        approval: str | None = None, password: str | None = None,
+        password: str | None = None,
     ) -> Call[Voted]:
         """Approve, reject, ask for changes, or respond."""
         from ade.approvals.api import AnswerApproval
         from ade.approvals.views import Voted
 
         body = AnswerApproval(
-            decision=decision, digest=digest, reason=reason, text=text, args=args, go_on=go_on, for_whom=for_whom,
-            approval=approval, password=password,
+            decision=decision, approval=approval, digest=digest, reason=reason, text=text, args=args, go_on=go_on,
+            for_whom=for_whom, password=password,
         )
         return self._call("respond_to_approval", Voted, task_id, body=body)
 
@@ -97,14 +97,14 @@ class ApprovalsCalls(Section):
         return self._call("delegate_approval", Delegation, task_id, body=body, key=request_key)
 
     def amend_approval(
-        self, task_id: str, *, digest: str, args: dict[str, Any] | None = None, description: str | None = None,
-        reason: str = "", request_key: str | None = None,
+        self, task_id: str, *, approval: str, digest: str, args: dict[str, Any] | None = None,
+        description: str | None = None, reason: str = "", request_key: str | None = None,
     ) -> Call[Task]:
         """Edit what waits, and put it before people again."""
         from ade.approvals.api import AmendApproval
         from ade.tasks.model import Task
 
-        body = AmendApproval(digest=digest, args=args, description=description, reason=reason)
+        body = AmendApproval(approval=approval, digest=digest, args=args, description=description, reason=reason)
         return self._call("amend_approval", Task, task_id, body=body, key=request_key)
 
     def snooze_approval(

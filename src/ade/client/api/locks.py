@@ -49,7 +49,7 @@ class LocksCalls(Section):
 
     def acquire_locks(
         self, *, locks: list[str | LockSpec], id: str | None = None, owner: str | None = None,
-        scope: str | None = None, namespace: str = "default", priority: int = 5, ttl: float | None = None,
+        scope: str | None = None, namespace: str = "default", priority: int | str = 5, ttl: float | None = None,
         purpose: str | None = None, wait: float | None = None, stay: bool = False, run: str | None = None,
         run_task: str | None = None,
     ) -> Call[RequestView]:

@@ -96,8 +96,8 @@ class SystemCalls(Section):
 
     def list_events(
         self, *, type: tuple[str, ...] = (), task: tuple[str, ...] = (), queue: tuple[str, ...] = (),
-        name: tuple[str, ...] = (), inbox: tuple[str, ...] = (), after: int | None = None, cursor: str | None = None,
-        limit: int = 50,
+        name: tuple[str, ...] = (), inbox: tuple[str, ...] = (), lock: tuple[str, ...] = (), after: int | None = None,
+        cursor: str | None = None, limit: int = 50,
     ) -> Call[Page[Event]]:
         """The event log, page by page or as a stream."""
         from ade.events.api import ListEvents
@@ -105,14 +105,15 @@ class SystemCalls(Section):
         from ade.server.pagination import Page
 
         query = ListEvents(
-            type=type, task=task, queue=queue, name=name, inbox=inbox, after=after, cursor=cursor, limit=limit,
+            type=type, task=task, queue=queue, name=name, inbox=inbox, lock=lock, after=after, cursor=cursor,
+            limit=limit,
         )
         return self._call("list_events", Page[Event], query=query)
 
     def list_audit_entries(
         self, *, type: tuple[str, ...] = (), task: tuple[str, ...] = (), queue: tuple[str, ...] = (),
-        name: tuple[str, ...] = (), inbox: tuple[str, ...] = (), after: int | None = None, cursor: str | None = None,
-        limit: int = 50,
+        name: tuple[str, ...] = (), inbox: tuple[str, ...] = (), lock: tuple[str, ...] = (), after: int | None = None,
+        cursor: str | None = None, limit: int = 50,
     ) -> Call[Page[AuditLine]]:
         """The tamper-evident copy of the event log."""
         from ade.events.api import ListAuditEntries
@@ -120,7 +121,8 @@ class SystemCalls(Section):
         from ade.server.pagination import Page
 
         query = ListAuditEntries(
-            type=type, task=task, queue=queue, name=name, inbox=inbox, after=after, cursor=cursor, limit=limit,
+            type=type, task=task, queue=queue, name=name, inbox=inbox, lock=lock, after=after, cursor=cursor,
+            limit=limit,
         )
         return self._call("list_audit_entries", Page[AuditLine], query=query)
 

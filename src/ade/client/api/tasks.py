@@ -32,10 +32,10 @@ class TasksCalls(Section):
 
     def create_task(
         self, *, name: str, args: Mapping[str, Any] | None = None, draft: bool = False, queue: str | None = None,
-        priority: int | None = None, delay: float | None = None, run_at: datetime | None = None,
+        priority: int | str | None = None, delay: float | None = None, run_at: datetime | None = None,
         deadline: float | datetime | None = None, key: str | None = None, after: list[str] | None = None,
         after_failure: AfterFailure | None = None, tags: list[str] | None = None, description: str | None = None,
-        max_attempts: int | None = None, timeout: float | None = None, backoff: Backoff | None = None,
+        max_attempts: int | None = None, timeout: float | None = None, backoff: Backoff | str | None = None,
         result_ttl: float | None = None, concurrency_key: str | None = None, locks: list[str | LockSpec] | None = None,
         needs: list[str] | None = None, parent: str | None = None, run: str | None = None, team: str | None = None,
         ticket: str | None = None, approval: list[str] | None = None, resources: list[str] | None = None,
@@ -68,7 +68,7 @@ class TasksCalls(Section):
 
     def edit_task(
         self, task_id: str, *, args: dict[str, Any] | None = None, description: str | None = None,
-        priority: int | None = None, tags: list[str] | None = None, resources: list[str] | None = None,
+        priority: int | str | None = None, tags: list[str] | None = None, resources: list[str] | None = None,
         if_match: int | None, request_key: str | None = None,
     ) -> Call[Task]:
         """Edit a draft."""
@@ -126,8 +126,8 @@ class TasksCalls(Section):
     def list_tasks(
         self, *, status: Sequence[Status] = (), queue: str | None = None, name: str | None = None,
         tag: str | None = None, resource: str | None = None, parent: str | None = None, author: str | None = None,
-        worker: str | None = None, text: str | None = None, created_from: datetime | None = None,
-        created_before: datetime | None = None, discarded: bool | None = None,
+        team: str | None = None, ticket: str | None = None, worker: str | None = None, text: str | None = None,
+        created_from: datetime | None = None, created_before: datetime | None = None, discarded: bool | None = None,
         order: Literal["newest", "oldest"] = "newest", cursor: str | None = None, limit: int = 50,
     ) -> Call[Page[Task]]:
         """List tasks by a filter, page by page."""
@@ -137,8 +137,8 @@ class TasksCalls(Section):
 
         query = ListTasks(
             status=list(status), queue=queue, name=name, tag=tag, resource=resource, parent=parent, author=author,
-            worker=worker, text=text, created_from=created_from, created_before=created_before, discarded=discarded,
-            order=order, cursor=cursor, limit=limit,
+            team=team, ticket=ticket, worker=worker, text=text, created_from=created_from,
+            created_before=created_before, discarded=discarded, order=order, cursor=cursor, limit=limit,
         )
         return self._call("list_tasks", Page[Task], query=query)
 
@@ -338,7 +338,7 @@ class TasksCalls(Section):
 
     def put_schedule(
         self, schedule: str, *, cron: str, task_name: str, timezone: str = "UTC",
-        args: Mapping[str, Any] | None = None, queue: str | None = None, priority: int | None = None,
+        args: Mapping[str, Any] | None = None, queue: str | None = None, priority: int | str | None = None,
         paused: bool = False, allow_unknown: bool = False, if_match: int | None = None,
     ) -> Call[VersionedRecord[Schedule]]:
         """Make or replace a schedule."""

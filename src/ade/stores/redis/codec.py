@@ -73,6 +73,7 @@ STATE_FIELDS = {
     "parent_id": 26,
 }
 EXPIRES, SEQ, IDEM, DIGEST, LOGGED, LENGTH, NEEDS, APPROVED = 15, 19, 27, 28, 29, 29, 30, 31
+TEAM, TICKET = 32, 33
 OUTCOME_FIELDS = (
     "result",
     "result_expired",
@@ -165,10 +166,11 @@ def new_task(
     state[_WAITING_ON] = 0
     state[IDEM - 1], state[DIGEST - 1] = _idem(task), task.args_digest or False
     state[LOGGED - 1] = ""
-    if task.needs or task.digest:
-        state.append(needs_text(task.needs) or False)  # at NEEDS; most tasks do not have this field
-    if task.digest:
-        state.append(task.digest)  # at APPROVED
+    labels = (task.team or False, task.ticket_ref or False) if task.team or task.ticket_ref else ()
+    if task.needs or task.digest or labels:
+        state.append(needs_text(task.needs) or False)  # at NEEDS; most tasks have none of these fields
+    if task.digest or labels:
+        state += (task.digest or False, *labels)  # at APPROVED, TEAM, TICKET
     tolerant = task.after_failure is AfterFailure.RUN
     needs: Sequence[str] = task.depends_on
     if remote:
@@ -251,6 +253,8 @@ def read_aged(record: Record) -> tuple[int, Task]:
     _, packed_state, detail, outcome, progress = record[:5]
     state = _state(packed_state)
     fields = _state_fields(state)
+    if len(state) >= TICKET:
+        fields["team"], fields["ticket_ref"] = state[TEAM - 1] or None, state[TICKET - 1] or None
     if progress is not None:
         fields["progress"] = Raw(progress)
     if outcome is not None:

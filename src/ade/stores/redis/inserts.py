@@ -50,6 +50,8 @@ def is_plain(task: Task) -> bool:
         and not task.depends_on
         and task.deadline is None
         and not task.needs
+        and task.team is None
+        and task.ticket_ref is None
         and task.parent_id is None
         and task.review is None
         and task.run_after <= task.created_at

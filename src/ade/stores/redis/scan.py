@@ -37,6 +37,8 @@ _SINGLE = {
 }
 _FAMILIES = {
     "task:index:state:": ("state", "zset"),
+    "task:index:team:": ("team", "zset"),
+    "task:index:ticket:": ("ticket", "zset"),
     "task:children:": ("children", "zset"),
     "task:key:": ("idem", "string"),
     "task:waiting:": ("waiting", "hash"),

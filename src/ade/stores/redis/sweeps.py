@@ -14,7 +14,7 @@ from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import EXPIRES, Record, as_text, pairs, raw_records, task_of
 from ade.stores.redis.cross_partition import CrossPartitionDependencies
 from ade.stores.redis.partitions import Partitions, ReachablePartitions
-from ade.tasks.model import Task
+from ade.tasks.model import Task, is_past_retention
 
 # Maintenance jobs: one process at a time performs each.
 
@@ -35,6 +35,7 @@ async def claimed_jobs(link: RedisClient) -> dict[str, int]:
 
 
 _PORTION = 500
+_MOST_REMEMBERED = 200_000
 
 
 class RedisSweeps:
@@ -47,6 +48,7 @@ class RedisSweeps:
         self._crossing = CrossPartitionDependencies(link, places)
         self._reach = ReachablePartitions(link)
         self._orphans = OrphanBlobs(link, self._crossing)
+        self._governed: dict[str, int] = {}  # governed tasks that an earlier sweep has read -> their end time
 
     async def due(self, limit: int) -> DueTasks:
         with suppress(StoreUnavailable):  # a partition is unreachable; its messages are delivered later
@@ -89,29 +91,47 @@ class RedisSweeps:
     async def jobs(self) -> Mapping[str, int]:
         return await claimed_jobs(self._link)
 
-    async def finished_before(self, moment: int, limit: int, *, dead_letters: int | None = None) -> list[Task]:
-        letters = moment if dead_letters is None else dead_letters
+    async def finished_before(
+        self, moment: int, limit: int, *, dead_letters: int | None = None, governed: int | None = None
+    ) -> list[Task]:
+        moments = (
+            moment,
+            moment if dead_letters is None else dead_letters,
+            moment if governed is None else governed,
+        )
         found: list[Task] = []
         for partition in self._places.all:
-            found += await self._finished(partition, moment, letters, limit)
+            found += await self._finished(partition, moments, limit)
         found.sort(key=lambda task: task.finished_at or 0)
         self._places.remember(found)
         return found[:limit]
 
-    async def _finished(self, partition: int, moment: int, letters: int, limit: int) -> list[Task]:
-        """Read finished tasks from the oldest, skipping dead letters that are kept longer."""
+    async def _finished(self, partition: int, moments: tuple[int, int, int], limit: int) -> list[Task]:
+        """Read finished tasks from the oldest, skipping dead letters and governed tasks that are kept longer."""
         key = f"{self._link.names[partition].prefix}task:finished"
+        moment, _, governed = moments
         found: list[Task] = []
         offset = 0
         while len(found) < limit:
-            command = ("ZRANGE", key, "-inf", f"({moment}", "BYSCORE", "LIMIT", offset, _PORTION)
+            command = ("ZRANGE", key, "-inf", f"({moment}", "BYSCORE", "LIMIT", offset, _PORTION, "WITHSCORES")
             [members] = await self._link.ask(partition, command)
-            records: list[Record] = await raw_records(self._link, partition, [each.decode() for each in members])
-            found += [task for task in map(task_of, records) if _may_go(task, letters)]
-            if len(members) < _PORTION:
+            listed = [(task_id.decode(), int(float(at))) for task_id, at in pairs(members)]
+            ids = [task_id for task_id, at in listed if at < governed or self._governed.get(task_id) != at]
+            tasks = [task_of(record) for record in await raw_records(self._link, partition, ids)]
+            found += [task for task in tasks if is_past_retention(task, *moments)]
+            self._remember_governed(tasks)
+            if len(listed) < _PORTION:
                 break
             offset += _PORTION
         return found[:limit]
+
+    def _remember_governed(self, tasks: Sequence[Task]) -> None:
+        """Governed tasks stay for months: the next sweep need not read their records again."""
+        if len(self._governed) > _MOST_REMEMBERED:
+            self._governed.clear()
+        for task in tasks:
+            if task.review is not None and task.review.is_governed and task.finished_at is not None:
+                self._governed[task.id] = task.finished_at
 
     async def prune(self, task_ids: Sequence[str]) -> int:
         places = await self._places.of_all(task_ids)
@@ -150,10 +170,6 @@ class RedisSweeps:
 
     async def remove_orphans(self, older_than_ms: int, limit: int) -> int:
         return await self._orphans.remove(older_than_ms, limit)
-
-
-def _may_go(task: Task, letters: int) -> bool:
-    return task.status != "failed" or task.discarded or (task.finished_at or 0) < letters
 
 
 def _expiry(record: Record) -> int:

@@ -64,6 +64,10 @@ class RedisTaskQueries:
     def _indexes(query: TaskQuery) -> list[str]:
         if query.parent_id is not None:
             return [f"task:children:{query.parent_id}"]
+        if query.ticket_ref is not None:
+            return [f"task:index:ticket:{query.ticket_ref}"]
+        if query.team is not None:
+            return [f"task:index:team:{query.team}"]
         if query.statuses and query.statuses.isdisjoint(_COMMON):
             return [f"task:index:state:{status}" for status in sorted(query.statuses)]
         return ["task:all"]
@@ -105,7 +109,7 @@ def _conditions(query: TaskQuery) -> Iterator[Condition]:
         yield (lambda seq, _: seq > after) if query.oldest_first else (lambda seq, _: seq < after)
     if statuses := query.statuses:
         yield lambda _, task: task.status in statuses
-    for name in ("queue", "name", "parent_id", "author_id", "worker_id", "discarded"):
+    for name in ("queue", "name", "parent_id", "author_id", "team", "ticket_ref", "worker_id", "discarded"):
         if (wanted := getattr(query, name)) is not None:
             yield partial(_has, name, wanted)
     if (tag := query.tag) is not None:

@@ -1,6 +1,6 @@
 """Converts task records to rows and back. Only this module defines which table stores which field of a task."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -137,6 +137,14 @@ def new_row(task: Task, seq: int, *, now: int, waiting: int) -> tuple[object, ..
 def detail_of(task: Task) -> msgspec.Struct:
     """Return the fields stored in the detail table."""
     return _Detail(*_detail_of(task))
+
+
+def labels_of(task: Task) -> Iterator[str]:
+    """Yield the labels by which a task is found; most tasks have none."""
+    if task.team is not None:
+        yield f"team:{task.team}"
+    if task.ticket_ref is not None:
+        yield f"ticket:{task.ticket_ref}"
 
 
 def outcome_of(task: Task) -> msgspec.Struct | None:

@@ -35,6 +35,11 @@ SELECT 'item ' || seq || ' is in inbox ' || inbox_id || ', which does not exist'
  WHERE inbox_id NOT IN (SELECT id FROM inbox)
  LIMIT 5
 
+-- name: every_label_has_its_task
+-- Every label belongs to an existing task.
+SELECT 'label ' || label || ' names task ' || seq || ', which does not exist' FROM task_label
+ WHERE seq NOT IN (SELECT seq FROM task) LIMIT 5
+
 -- name: every_record_is_whole
 -- Every task has a detail that is valid JSON.
 SELECT 'task ' || t.id || ' has no detail that can be read' FROM task t

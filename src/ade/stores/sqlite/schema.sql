@@ -74,6 +74,14 @@ CREATE TABLE task_detail (
     detail TEXT NOT NULL
 );
 
+-- Tasks by team and ticket. Tasks without either have no row here.
+CREATE TABLE task_label (
+    label TEXT    NOT NULL,  -- team:<name> or ticket:<reference>
+    seq   INTEGER NOT NULL,
+    PRIMARY KEY (label, seq)
+) WITHOUT ROWID;
+CREATE INDEX task_label_task ON task_label (seq);
+
 CREATE TABLE task_outcome (
     seq      INTEGER PRIMARY KEY,
     outcome  TEXT,

@@ -55,11 +55,17 @@ class SqliteSweeps:
     async def jobs(self) -> Mapping[str, int]:
         return await self._readers.call(lambda c: dict(run(c, "jobs.list")))
 
-    async def finished_before(self, moment: int, limit: int, *, dead_letters: int | None = None) -> list[Task]:
-        letters = moment if dead_letters is None else dead_letters
+    async def finished_before(
+        self, moment: int, limit: int, *, dead_letters: int | None = None, governed: int | None = None
+    ) -> list[Task]:
+        bounds = {
+            "moment": moment,
+            "letters": moment if dead_letters is None else dead_letters,
+            "governed": moment if governed is None else governed,
+        }
 
         def read(connection: apsw.Connection) -> list[Task]:
-            return read_records(connection, "tasks.list_finished_before", moment=moment, letters=letters, limit=limit)
+            return read_records(connection, "tasks.list_finished_before", limit=limit, **bounds)
 
         return await self._readers.call(read)
 
@@ -67,7 +73,7 @@ class SqliteSweeps:
         def write(connection: apsw.Connection) -> list[str]:
             rows = run(connection, "tasks.prune", ids=packed(task_ids))
             seqs, ids = packed([row[0] for row in rows]), [row[1] for row in rows]
-            for part in ("tasks.prune_detail", "tasks.prune_outcome", "output.prune"):
+            for part in ("tasks.prune_detail", "tasks.prune_labels", "tasks.prune_outcome", "output.prune"):
                 run(connection, part, seqs=seqs)
             run(connection, "dependencies.delete", seqs=seqs)
             run(connection, "tasks.prune_quarantine", ids=packed(ids))

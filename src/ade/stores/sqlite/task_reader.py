@@ -20,14 +20,19 @@ if TYPE_CHECKING:
 
 _COMMON = frozenset({Status.PENDING, Status.RUNNING, Status.COMPLETED})
 _BEFORE_ALL, _BEHIND_ALL = -1, 1 << 62
+_LABELED = (
+    "task_label CROSS JOIN task t ON t.seq = task_label.seq"  # CROSS JOIN: labels lead, in the order of their seq
+)
 _LEADING = {
-    "all": ("NOT INDEXED", "true"),
+    "all": ("task t NOT INDEXED", "true"),
     "rare": (
-        "INDEXED BY task_rare",
+        "task t INDEXED BY task_rare",
         "t.status NOT IN ('pending', 'running', 'completed') AND t.status = :status",
     ),
-    "running": ("INDEXED BY task_lease", "t.status = 'running'"),
-    "children": ("INDEXED BY task_child", "t.parent_id IS NOT NULL AND t.parent_id = :parent_id"),
+    "running": ("task t INDEXED BY task_lease", "t.status = 'running'"),
+    "children": ("task t INDEXED BY task_child", "t.parent_id IS NOT NULL AND t.parent_id = :parent_id"),
+    "ticket": (_LABELED, "task_label.label = :ticket"),
+    "team": (_LABELED, "task_label.label = :team"),
 }
 
 # Filters by parameter name. A statement contains only the given ones, because each costs time per row. CASE, because
@@ -50,6 +55,8 @@ _CONDITIONS = {
         " OR EXISTS (SELECT 1 FROM json_each(r.json, '$.locks') WHERE value ->> '$.resource' = :resource) END"
     ),
     "author_id": "CASE WHEN json_valid(r.json) THEN r.json ->> '$.author_id' = :author_id END",
+    "ticket": "EXISTS (SELECT 1 FROM task_label k WHERE k.label = :ticket AND k.seq = t.seq)",
+    "team": "EXISTS (SELECT 1 FROM task_label k WHERE k.label = :team AND k.seq = t.seq)",
     "text": (
         "(t.name LIKE :text ESCAPE '\\' OR t.id LIKE :text ESCAPE '\\'"
         " OR CASE WHEN json_valid(r.json) THEN r.json ->> '$.description' LIKE :text ESCAPE '\\'"
@@ -76,7 +83,8 @@ class SqliteTaskReader:
 
 
 def find_tasks(connection: apsw.Connection, query: TaskQuery) -> TaskPage:
-    """Return a page of tasks, read by the best index: rare statuses, running tasks, and children have their own."""
+    """Return a page of tasks, read by the best index: rare statuses, running tasks, children, and labels have
+    their own."""
     start = query.after if query.after is not None else (_BEFORE_ALL if query.oldest_first else _BEHIND_ALL)
     limit = min(max(query.limit, 1), 1000)
     asked = {
@@ -87,6 +95,8 @@ def find_tasks(connection: apsw.Connection, query: TaskQuery) -> TaskPage:
         "resource": query.resource,
         "parent_id": query.parent_id,
         "author_id": query.author_id,
+        "team": None if query.team is None else f"team:{query.team}",
+        "ticket": None if query.ticket_ref is None else f"ticket:{query.ticket_ref}",
         "worker_id": query.worker_id,
         "text": None if query.text is None else f"%{_escaped(query.text)}%",
         "created_from": query.created_from,
@@ -112,16 +122,26 @@ def _rows(connection: apsw.Connection, query: TaskQuery, given: frozenset[str], 
 @lru_cache(maxsize=256)
 def _statement(leading: str, oldest_first: bool, given: frozenset[str]) -> str:
     index, leads = _LEADING[leading]
-    conditions = [leads, *(text for name, text in _CONDITIONS.items() if name in given)]
+    conditions = [leads, *(text for name, text in _CONDITIONS.items() if name in given and name != leading)]
     beyond, order = (">", "ASC") if oldest_first else ("<", "DESC")
-    return sql("tasks.find").format(index=index, conditions="\n   AND ".join(conditions), beyond=beyond, order=order)
+    return sql("tasks.find").format(
+        index=index,
+        conditions="\n   AND ".join(conditions),
+        seq="task_label.seq" if leading in ("team", "ticket") else "t.seq",
+        beyond=beyond,
+        order=order,
+    )
 
 
 def _leading_index(query: TaskQuery) -> str:
     if query.parent_id is not None:
         return "children"
+    if query.ticket_ref is not None:
+        return "ticket"
     if query.statuses == {Status.RUNNING}:
         return "running"
+    if query.team is not None:
+        return "team"
     if query.statuses and query.statuses.isdisjoint(_COMMON):
         return "rare"
     return "all"

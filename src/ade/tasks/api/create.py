@@ -101,8 +101,12 @@ def _call(
     parent = parents.get(form.parent or "")
     if parent is not None and parent.author_id is not None and is_run_by(request, parent, form.run):
         options["author"] = parent.author_id  # the worker's account only runs what others have written
+        if parent.author_name is not None:
+            options["author_name"] = parent.author_name
     elif request.author is not None:
         options["author"] = request.author
+        if request.caller is not None and request.caller.user.display_name:
+            options["author_name"] = request.caller.user.display_name
     if request.trace is not None:
         options.setdefault("trace", request.trace)
     if request.key is not None and "key" not in options:
@@ -118,9 +122,9 @@ def _call(
 
 def _plan(services: Services, definition: Definition, options: TaskOptions) -> TaskPlan:
     """Return a plan, from a cache if the task has no options: its checks then run once per name and author."""
-    if options.keys() - {"author"}:
+    if options.keys() - {"author", "author_name"}:
         return make_plan(template_of(definition, services.defaults), options)
-    place = definition.name, options.get("author")
+    place = definition.name, options.get("author"), options.get("author_name")
     known, plan = services.plans.get(place, (None, None))
     if plan is None or known is not definition:
         plan = make_plan(template_of(definition, services.defaults), options)

@@ -4,7 +4,7 @@ from msgspec import structs
 
 from ade.accounts.model import Permission
 from ade.errors import InvalidFilter
-from ade.server.context import RequestContext, Services, cut, page, position
+from ade.server.context import RequestContext, Services, cut, page, position, writer
 from ade.server.operation import operation
 from ade.server.pagination import Page
 from ade.stores.ports import TaskQuery
@@ -73,7 +73,7 @@ async def replay_dead_letters(services: Services, request: RequestContext, body:
         _query(body),
         same_as=body.fingerprint,
         limit=body.limit,
-        actor=request.actor,
+        actor=writer(request),
         most=_MOST_READ,
     )
     return _reached(tried, body)
@@ -88,7 +88,7 @@ async def discard_dead_letters(services: Services, request: RequestContext, body
         _query(body),
         same_as=body.fingerprint,
         limit=body.limit,
-        actor=request.actor,
+        actor=writer(request),
         most=_MOST_READ,
     )
     return _reached(tried, body)
@@ -120,7 +120,7 @@ async def discard_dead_letter(services: Services, request: RequestContext, task_
     """Discard one."""
     await owned_task(services, request, task_id)
     return await tasks_service.discard(
-        services.stores, task_id, body.reason, actor=request.actor, check=version_check(request)
+        services.stores, task_id, body.reason, actor=writer(request), check=version_check(request)
     )
 
 
@@ -143,7 +143,7 @@ async def run_bulk_action(services: Services, request: RequestContext, body: Bul
         _query_bulk(body),
         reason=body.reason,
         limit=body.limit,
-        actor=request.actor,
+        actor=writer(request),
     )
 
 

@@ -7,7 +7,8 @@ from ade.approvals.rollback import roll_back
 from ade.approvals.service import start
 from ade.approvals.submission import submit
 from ade.errors import IllegalTransition, InvalidTask
-from ade.server.context import RequestContext, Services
+from ade.locks.model import read_priority
+from ade.server.context import RequestContext, Services, writer
 from ade.server.operation import ETagUse, operation
 from ade.server.request_types import Nothing
 from ade.tasks import service as tasks_service
@@ -25,6 +26,8 @@ async def edit_task(services: Services, request: RequestContext, task_id: str, b
         raise IllegalTransition(f"task {task.id} is {task.status}: only a draft can be edited")
     said = {name: value for name, value in structs.asdict(body).items() if value is not None}
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+    if body.priority is not None:
+        fields["priority"] = read_priority(body.priority)
     if body.args is not None:
         fields["args"] = await checked_args(services, task, body.args)
     if not fields:
@@ -33,7 +36,7 @@ async def edit_task(services: Services, request: RequestContext, task_id: str, b
         services.stores,
         services.payloads,
         task_id,
-        actor=_who(request),
+        actor=writer(request),
         check=version_check(request),
         **fields,
     )
@@ -44,7 +47,7 @@ async def submit_task(services: Services, request: RequestContext, task_id: str,
     """Put a draft before people. It is frozen and assessed. A task that is previewed first stays submitted until the
     preview is done."""
     await owned_task(services, request, task_id)
-    return await submit(services.stores, services.payloads, task_id, actor=_who(request))
+    return await submit(services.stores, services.payloads, task_id, actor=writer(request))
 
 
 @operation("POST /tasks/{task_id}/cancel", permission=Permission.ENQUEUE, others=Permission.OPERATE, tag=ETagUse.HEEDED)
@@ -67,16 +70,11 @@ async def apply_task(services: Services, request: RequestContext, task_id: str, 
     """Start an approved task. An approved task that waits for a manual start joins its queue, if its approval is still
     valid."""
     await owned_task(services, request, task_id)
-    return await start(services.stores, task_id, actor=_who(request), check=version_check(request))
+    return await start(services.stores, task_id, actor=writer(request), check=version_check(request))
 
 
 @operation("POST /tasks/{task_id}/rollback", permission=Permission.ENQUEUE, others=Permission.OPERATE)
 async def roll_back_task(services: Services, request: RequestContext, task_id: str, body: Nothing) -> Task:
     """Undo a completed task. Returns the task that undoes it: the same one, however often this is called."""
     await owned_task(services, request, task_id)
-    return await roll_back(services.stores, services.payloads, task_id, actor=_who(request))
-
-
-def _who(request: RequestContext) -> str:
-    """The account that counts as an author when reviewers vote on the task."""
-    return request.author or request.actor
+    return await roll_back(services.stores, services.payloads, task_id, actor=writer(request))

@@ -10,7 +10,8 @@ from msgspec import Meta, structs
 from ade.accounts.model import Permission
 from ade.errors import UnknownQueue, close_names
 from ade.events.model import QUEUE_LIMITED, QUEUE_PAUSED, QUEUE_RESUMED, Event
-from ade.server.context import RequestContext, Services, cut
+from ade.locks.model import read_priority
+from ade.server.context import RequestContext, Services, cut, writer
 from ade.server.operation import ETagUse, operation
 from ade.server.pagination import Page, VersionedRecord
 from ade.server.request_types import Form, PageSize
@@ -57,35 +58,31 @@ async def put_schedule(
         timezone=body.timezone,
         queue=definition.queue if body.queue is None else body.queue,
         args=args,
-        priority=definition.priority if body.priority is None else body.priority,
+        priority=definition.priority if body.priority is None else read_priority(body.priority),
         paused=body.paused,
     )
     if request.if_match is None or seen is None:
-        return _tagged(await schedules.put(services.stores, made, actor=_author(request)))
-    return _tagged(await schedules.replace(services.stores, seen, made, actor=_author(request)))
+        return _tagged(await schedules.put(services.stores, made, actor=writer(request)))
+    return _tagged(await schedules.replace(services.stores, seen, made, actor=writer(request)))
 
 
 @operation("POST /schedules/{schedule}/pause", permission=Permission.OPERATE)
 async def pause_schedule(services: Services, request: RequestContext, schedule: str) -> Schedule:
     """Let it fire no more."""
-    return await schedules.pause(services.stores, schedule, actor=_author(request))
+    return await schedules.pause(services.stores, schedule, actor=writer(request))
 
 
 @operation("POST /schedules/{schedule}/resume", permission=Permission.OPERATE)
 async def resume_schedule(services: Services, request: RequestContext, schedule: str) -> Schedule:
     """Let it fire again."""
-    return await schedules.resume(services.stores, schedule, actor=_author(request))
+    return await schedules.resume(services.stores, schedule, actor=writer(request))
 
 
 @operation("POST /schedules/{schedule}/fire", permission=Permission.OPERATE)
 async def fire_schedule(services: Services, request: RequestContext, schedule: str) -> Task:
     """Enqueue its task now. Later firings are not affected."""
-    actor = _author(request)
+    actor = writer(request)
     return await schedules.fire_now(services.stores, services.defaults, schedule, services.keep, actor=actor)
-
-
-def _author(request: RequestContext) -> str:
-    return request.author or request.actor
 
 
 def _tagged(schedule: Schedule) -> VersionedRecord[Schedule]:
@@ -100,7 +97,7 @@ def _version(schedule: Schedule) -> int:
 @operation("DELETE /schedules/{schedule}", permission=Permission.OPERATE)
 async def remove_schedule(services: Services, request: RequestContext, schedule: str) -> None:
     """Remove a schedule."""
-    await schedules.remove(services.stores, schedule, actor=_author(request))
+    await schedules.remove(services.stores, schedule, actor=writer(request))
 
 
 # Changes to a whole queue. Each appends an event to the log.

@@ -36,6 +36,8 @@ class TaskFilter(Form):
     resource: str | None = None  # that it changes or locks
     parent: str | None = None
     author: str | None = None
+    team: str | None = None
+    ticket: str | None = None
     worker: str | None = None
     text: str | None = None  # in the description, the name or the error's message
     created_from: datetime | None = None
@@ -218,7 +220,7 @@ class PutSchedule(Form):
     timezone: Annotated[str, Meta(min_length=1, max_length=100)] = "UTC"
     args: dict[str, Any] = field(default_factory=dict)  # of every task it makes
     queue: QueueName | None = None  # otherwise the task's own
-    priority: Annotated[int, Meta(ge=0, le=9)] | None = None  # otherwise the task's own
+    priority: Priority | None = None  # otherwise the task's own
     paused: bool = False
     allow_unknown: bool = False  # take a name that no worker has told of
 

@@ -12,7 +12,7 @@ from ade.accounts.model import Permission
 from ade.errors import IllegalTransition, ResultExpired, WaitTimeout
 from ade.events.model import Event, is_of_access
 from ade.locks.model import normal_name
-from ade.server.context import RequestContext, Services, can_read_access_events, check_own, page, position
+from ade.server.context import RequestContext, Services, can_read_access_events, check_own, page, position, writer
 from ade.server.operation import ETagUse, RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page
 from ade.stores.ports import TaskPage, TaskQuery
@@ -63,7 +63,7 @@ async def replayed(services: Services, request: RequestContext, task: Task, args
         services.payloads,
         task.id,
         args=None if args is None else await checked_args(services, task, args),
-        actor=request.actor,
+        actor=writer(request),
         check=version_check(request),
     )
 
@@ -116,6 +116,8 @@ def query_of(query: TaskFilter) -> TaskQuery:
         resource=None if query.resource is None else normal_name(query.resource),
         parent_id=query.parent,
         author_id=query.author,
+        team=query.team,
+        ticket_ref=query.ticket,
         worker_id=query.worker,
         text=query.text,
         created_from=_ms(query.created_from),

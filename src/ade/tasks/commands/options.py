@@ -11,7 +11,7 @@ import msgspec
 from ade.cli.identity import as_option
 from ade.cli.ids import find_ids
 from ade.cli.output import all_of, pretty
-from ade.cli.parameters import DURATION, JSON_OBJECT, MOMENT
+from ade.cli.parameters import DURATION, JSON_OBJECT, MOMENT, PRIORITY
 from ade.errors import InvalidArguments, UnknownName, close_names
 from ade.locks.model import read
 from ade.tasks.admission import is_own_step
@@ -74,7 +74,7 @@ async def check_name(session: "Session", name: str) -> None:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-_TYPES: Mapping[Any, Any] = {int: int, float: DURATION, datetime: MOMENT}
+_TYPES: Mapping[Any, Any] = {int: int, float: DURATION, datetime: MOMENT, "priority": PRIORITY}
 
 
 _KINDS: Mapping[str, Any] = {
@@ -89,7 +89,7 @@ def _flags(name: str, option: Option) -> Iterator[Callable[[F], F]]:
     yield click.option(
         *(f"--{flag}" for flag in (option.flags or name.replace("_", "-")).split()),
         name,
-        type=click.Choice([str(choice) for choice in choices]) if choices else _TYPES.get(kind),
+        type=click.Choice([str(choice) for choice in choices]) if choices else _TYPES.get(name) or _TYPES.get(kind),
         multiple=get_origin(kind) is list,
         metavar=option.metavar,
         help=option.help,

@@ -8,7 +8,7 @@ from msgspec import structs
 from ade.cli.command import group
 from ade.cli.identity import as_option
 from ade.cli.output import Cell, Row, all_of
-from ade.cli.parameters import JSON_OBJECT, distance, local_with_distance, now_ms
+from ade.cli.parameters import JSON_OBJECT, PRIORITY, distance, local_with_distance, now_ms
 from ade.errors import UnknownName
 from ade.tasks import schedules as tasks_schedules
 from ade.tasks.commands.options import own_app, unknown_name
@@ -60,7 +60,7 @@ async def list_schedules(session: "Session") -> None:
 @click.option("--tz", default="UTC", show_default=True, help="Time zone of the cron line, such as Europe/Berlin.")
 @click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="Arguments of every task it enqueues.")
 @click.option("--queue", help="Another queue than the task's own.")
-@click.option("--priority", type=int, help="Another priority than the task's own.")
+@click.option("--priority", type=PRIORITY, help="Another priority than the task's own.")
 @click.option("--allow-unknown", is_flag=True, help="Accept a task name that no app and no worker has defined.")
 @as_option
 async def add(

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 import click
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, structs
 
 from ade.cli.command import command
 from ade.cli.ids import find_id
 from ade.cli.output import Cell, CommandOutput, Row, all_of, first_page, pretty
 from ade.cli.parameters import clock_time, distance, local_payload, local_with_distance, moment_ms, now_ms
+from ade.common.text import with_name
 from ade.errors import ResultExpired, StoreError, with_advice
 from ade.events.model import Event
 from ade.tasks.api.requests import TaskFilter
+from ade.tasks.attempts import AttemptSummary, attempts_of
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.payloads import is_reference
@@ -111,6 +113,8 @@ class TaskFilterOptions(TypedDict):
     queue: str | None
     name: str | None
     tag: str | None
+    team: str | None
+    ticket: str | None
     resource: str | None
     text: str | None
     since: str | None
@@ -122,6 +126,8 @@ def filter_options(function: F) -> F:
         click.option("--since", metavar="TIME", help="Created since then: 30m, 2h, 7d, or a date and time."),
         click.option("--text", help="Part of the name, description, error message or id."),
         click.option("--resource", metavar="NAME", help="That change or lock this resource."),
+        click.option("--ticket", metavar="REFERENCE", help="Of this ticket."),
+        click.option("--team", help="Of this team."),
         click.option("--tag", help="With this tag."),
         click.option("--name", help="With this task name."),
         click.option("--queue", help="In this queue."),
@@ -149,77 +155,12 @@ def chosen(given: TaskFilterOptions, *, now: int) -> TaskFilter:
         queue=given["queue"],
         name=given["name"],
         tag=given["tag"],
+        team=given["team"],
+        ticket=given["ticket"],
         resource=given["resource"],
         text=given["text"],
         created_from=None if since is None else datetime.fromtimestamp(moment_ms(since, now=now) / 1000, UTC),
     )
-
-
-# The attempts of a task, derived from its events.
-
-
-_ENDS = {
-    "task.succeeded": "succeeded",
-    "task.retry_scheduled": "failed",
-    "task.failed": "failed",
-    "task.stalled": "worker lost",
-    "task.released": "handed back",
-    "task.deferred": "waits for locks",
-    "task.cancelled": "cancelled",
-}
-
-
-class AttemptSummary(Struct, kw_only=True, omit_defaults=True):
-    """One attempt of a task: when, where, and how it ended."""
-
-    generation: int = 1
-    attempt: int
-    started_at: int
-    ended_at: int | None = None
-    ended: str = "running"
-    worker: str | None = None
-    run_id: str | None = None
-    error: str | None = None
-
-    @property
-    def label(self) -> str:
-        return str(self.attempt) if self.generation == 1 else f"{self.attempt} (generation {self.generation})"
-
-
-def attempts_of(events: Sequence[Event]) -> list[AttemptSummary]:
-    """Return one summary per claim, oldest first."""
-    attempts: list[AttemptSummary] = []
-    generation = 1
-    for event in events:
-        if event.type == "task.replayed":
-            generation += 1
-        elif event.type == "task.claimed":
-            attempts.append(_begun(event, generation))
-        elif event.type in _ENDS and attempts and attempts[-1].ended_at is None:
-            _end(attempts[-1], event)
-    return attempts
-
-
-def _begun(event: Event, generation: int) -> AttemptSummary:
-    payload = event.payload
-    attempt = payload.get("attempt")
-    return AttemptSummary(
-        generation=generation,
-        attempt=attempt if isinstance(attempt, int) else 0,
-        started_at=event.at,
-        worker=_text(payload.get("worker")),
-        run_id=_text(payload.get("run_id")),
-    )
-
-
-def _end(attempt: AttemptSummary, event: Event) -> None:
-    attempt.ended_at = event.at
-    attempt.ended = _ENDS[event.type]
-    attempt.error = _text(event.payload.get("error") or event.payload.get("reason"))
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
 
 
 _HIDDEN = ("run_id", "gate", "vote", "digest")  # too long for a line, or not useful to readers
@@ -321,8 +262,10 @@ def _print_record(out: CommandOutput, task: Task, now: int) -> None:
             ("locks", ", ".join(f"{spec.resource} ({spec.mode})" for spec in task.locks)),
             ("needs", ", ".join(task.needs)),
             ("tags", ", ".join(task.tags)),
+            ("team", task.team or ""),
+            ("ticket", task.ticket_ref or ""),
             ("source", task.source if task.source != "user" else ""),
-            ("author", task.author_id or ""),
+            ("author", with_name(task.author_id or "", task.author_name)),
         ]
     )
 

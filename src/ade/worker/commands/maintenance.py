@@ -21,8 +21,8 @@ from ade.composition.stores import payloads_of
 from ade.composition.worker import audit_jobs
 from ade.logs import configure
 from ade.stores.ports import Stores, SweepStore, TaskQuery
-from ade.tasks.lifecycle import FINAL, Status
-from ade.tasks.model import Task
+from ade.tasks.lifecycle import FINAL
+from ade.tasks.model import is_past_retention
 from ade.worker.maintenance import MaintenanceJob, run_jobs, standard_jobs, try_job
 from ade.worker.supervisor import StopSignals, serve
 from ade.worker.sweep import archive_and_prune
@@ -43,7 +43,7 @@ async def archive(session: "Session", dry_run: bool, older_than: float | None, f
     """Archive finished tasks past their retention, and prune them.
 
     Without an archive folder, they are deleted after confirmation. Unhandled dead letters stay for
-    sweep.dead_letter_retention_s in any case.
+    sweep.dead_letter_retention_s in any case, and tasks that needed approval for sweep.governed_retention_s.
     """
     sweep = session.settings.sweep
     retention_s = sweep.retention_s if older_than is None else older_than
@@ -80,36 +80,31 @@ def _make(folder: Path) -> None:
 
 async def _count(session: "Session", stores: Stores, retention_s: float) -> int:
     """Count the tasks to prune. Tasks that ended before a time were also created before it."""
-    now = stores.clock.now()
+    now, kept = stores.clock.now(), session.settings.sweep
     moment = now - round(retention_s * 1000)
-    letters = min(moment, now - round(session.settings.sweep.dead_letter_retention_s * 1000))
+    letters, governed = now - round(kept.dead_letter_retention_s * 1000), now - round(kept.governed_retention_s * 1000)
     query, count = TaskQuery(statuses=FINAL, created_before=moment, limit=_PAGE), 0
     with progress(session, "Counting") as bar:
         while True:
             page = await stores.tasks.find(query)
-            count += sum(_is_old(task, moment, letters) for task in page.tasks)
+            count += sum(is_past_retention(task, moment, letters, governed) for task in page.tasks)
             bar.move(count, 0)
             if page.next is None:
                 return count
             query = structs.replace(query, after=page.next)
 
 
-def _is_old(task: Task, moment: int, letters: int) -> bool:
-    is_dead_letter = task.status is Status.FAILED and not task.discarded
-    return task.finished_at is not None and task.finished_at < (letters if is_dead_letter else moment)
-
-
 async def _prune(session: "Session", stores: Stores, total: int, retention_s: float, folder: str | None) -> int:
     place = None if folder is None else Path(folder)
     payloads, batch = payloads_of(stores, session.settings), session.settings.sweep.prune_batch
-    letters_s = max(retention_s, session.settings.sweep.dead_letter_retention_s)
     pruned = 0
     with progress(session, "Archiving" if place else "Pruning", total) as bar:
         while count := await archive_and_prune(
             stores,
             payloads,
             retention_s=retention_s,
-            dead_letter_retention_s=letters_s,
+            dead_letter_retention_s=session.settings.sweep.dead_letter_retention_s,
+            governed_retention_s=session.settings.sweep.governed_retention_s,
             archive_dir=place,
             batch=batch,
         ):

@@ -140,6 +140,7 @@ local function store(task)
   if state[PARENT] then
     call('ZADD', P .. 'task:children:' .. state[PARENT], whole(state[SEQ]), id)
   end
+  index_labels(id, state)
   if state[IDEM] then
     call('SET', P .. 'task:key:' .. state[IDEM], cmsgpack.pack({ id, state[DIGEST] }))
   end

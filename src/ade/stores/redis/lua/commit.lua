@@ -151,6 +151,7 @@ local function move_out(id, old, idem, parent, state, change)
   if parent then
     call('ZREM', P .. 'task:children:' .. parent, id)
   end
+  remove_labels(id, state)
   call('ZREM', P .. 'task:all', id)
   call('DEL', task_key(id))
   post(change[9].move_to, 'move', cmsgpack.pack({ state, change[6] or kept[1], change[7] or kept[2] or '' }), id)

@@ -16,6 +16,7 @@ local function remove(id, state)
   if state[PARENT] then
     call('ZREM', P .. 'task:children:' .. state[PARENT], id)
   end
+  remove_labels(id, state)
   if state[LETTER] then
     call('XDEL', DLQ, state[LETTER])
   end

@@ -40,6 +40,7 @@ local handlers = {
       if state[PARENT] then
         call('ZADD', P .. 'task:children:' .. state[PARENT], whole(state[SEQ]), id)
       end
+      index_labels(id, state)
       count(state, 1)
     end
   end,

@@ -183,6 +183,7 @@ local function repair_indexes(id, state)
   if state[PARENT] then
     call('ZADD', P .. 'task:children:' .. state[PARENT], seq, id)
   end
+  index_labels(id, state)
   if state[IDEM] and not owner_of_key(state[IDEM]) then
     call('SET', P .. 'task:key:' .. state[IDEM], cmsgpack.pack({ id, state[DIGEST] }))
   end

@@ -39,6 +39,10 @@ UPDATE task SET needs = c.value ->> 1
 INSERT INTO task_detail (seq, detail)
 SELECT value ->> 0, value -> 1 FROM jsonb_each(:rows)
 
+-- name: tasks.insert_labels
+-- Index new tasks by team and ticket; few tasks have them. :rows is a JSON array of [label, seq].
+INSERT INTO task_label (label, seq) SELECT value ->> 0, value ->> 1 FROM jsonb_each(:rows)
+
 -- name: tasks.existing_ids
 -- List which of these ids exist, with seq and status. :ids is a JSON array.
 SELECT t.id, t.seq, t.status FROM json_each(:ids) AS i JOIN task t ON t.id = i.value
@@ -89,14 +93,14 @@ SELECT t.id, d.detail, o.outcome, :now
 INSERT OR REPLACE INTO task_detail (seq, detail) VALUES (:seq, :detail)
 
 -- name: tasks.find
--- List one page of tasks, starting after :start. finding.py fills in the index to walk, the conditions, and the
+-- List one page of tasks, starting after :start. task_reader.py fills in the index to walk, the conditions, and the
 -- direction.
 SELECT t.seq, CAST(r.json AS BLOB)
-  FROM task t {index}
+  FROM {index}
   JOIN record r ON r.seq = t.seq
  WHERE {conditions}
-   AND t.seq {beyond} :start
- ORDER BY t.seq {order}
+   AND {seq} {beyond} :start
+ ORDER BY {seq} {order}
  LIMIT :limit
 
 -- name: tasks.check_guards
@@ -169,11 +173,19 @@ SELECT count(*) FROM (
 
 -- name: tasks.list_finished_before
 -- List final tasks that finished before :moment, oldest first. Dead letters that are not discarded are listed only if
--- they finished before :letters.
-SELECT t.seq, CAST(r.json AS BLOB) FROM task t INDEXED BY task_finished JOIN record r ON r.seq = t.seq
+-- they finished before :letters, and governed tasks only if they finished before :governed. Those stay in the index for
+-- long, so their detail is searched for a review before it is parsed.
+SELECT t.seq, CAST(r.json AS BLOB)
+  FROM task t INDEXED BY task_finished
+  JOIN task_detail d ON d.seq = t.seq
+  JOIN record r ON r.seq = t.seq
  WHERE t.finished_at IS NOT NULL AND t.finished_at < :moment
    AND t.status IN ('completed', 'failed', 'rejected', 'cancelled')
    AND (t.status <> 'failed' OR t.finished_at < :letters OR t.discarded)
+   AND (t.finished_at < :governed
+        OR CASE WHEN instr(d.detail, '"review":') = 0 OR NOT json_valid(d.detail) THEN true
+                ELSE coalesce(d.detail -> '$.review.gates', d.detail -> '$.review.policies',
+                              d.detail -> '$.review.required', d.detail -> '$.review.has_preview') IS NULL END)
  ORDER BY t.finished_at LIMIT :limit
 
 -- name: tasks.list_expiring_blobs
@@ -204,6 +216,10 @@ RETURNING seq, id, queue, name, status
 -- name: tasks.prune_detail
 -- Delete the details of pruned tasks. :seqs is a JSON array.
 DELETE FROM task_detail WHERE seq IN (SELECT value FROM json_each(:seqs))
+
+-- name: tasks.prune_labels
+-- Delete the labels of pruned tasks. :seqs is a JSON array.
+DELETE FROM task_label WHERE seq IN (SELECT value FROM json_each(:seqs))
 
 -- name: tasks.prune_outcome
 -- Delete the outcomes of pruned tasks. :seqs is a JSON array.

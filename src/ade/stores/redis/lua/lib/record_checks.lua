@@ -187,6 +187,8 @@ check('indexes_match_records', function(id, state)
     or (FINAL[status] and state[FINISHED] and not has_score(P .. 'task:finished', id, state[FINISHED]) and 'ended tasks')
     or (state[EXPIRES] and not has_score(P .. 'task:results', id, state[EXPIRES]) and 'results that expire')
     or (state[PARENT] and not has_score(P .. 'task:children:' .. state[PARENT], id, state[SEQ]) and 'children')
+    or (state[TEAM] and not has_score(P .. 'task:index:team:' .. state[TEAM], id, state[SEQ]) and 'teams')
+    or (state[TICKET] and not has_score(P .. 'task:index:ticket:' .. state[TICKET], id, state[SEQ]) and 'tickets')
     or (state[IDEM] and not key_is_known(id, state) and 'idempotency keys')
   return absent and 'is missing in the index of ' .. absent
 end)
@@ -240,6 +242,8 @@ local KINDS = {
   state = { 'zset', function(state, _, seq, status)
     return status == state[STATUS] and not COMMON[status] and seq == state[SEQ]
   end },
+  team = { 'zset', function(state, _, _, team) return team == state[TEAM] end },
+  ticket = { 'zset', function(state, _, _, ticket) return ticket == state[TICKET] end },
   children = { 'zset', function(state, _, _, parent) return parent == state[PARENT] end },
   leases = { 'zset', function(state, _, at) return state[STATUS] == 'running' and at == state[LEASE] end },
   deadlines = { 'zset', function(state, _, at) return CLAIMABLE[state[STATUS]] and at == state[DEADLINE] end },
