@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from ade import Ade
-from ade.approvals.errors import NotEligible
-from ade.errors import AdeError
+from ade.approvals.errors import AuthorRequired, NotEligible
 from ade.settings import load
 from tests.attacks.site import PASSWORD, Site, bank
 from tests.cli.processes import call
@@ -50,7 +49,7 @@ def shell(site: Site, tmp_path: Path) -> Shell:
 @pytest.mark.parametrize("policy", ["self", "nobody"])
 async def test_a_shell_cannot_choose_a_weaker_policy(site: Site, shell: Shell, policy: str) -> None:
     await site.rules(guard=GUARD, policy=POLICY)
-    code, [task] = await shell.run("mallory", "enqueue", "pay", "to=mallory", "--approval", policy)
+    code, task = await shell.run("mallory", "enqueue", "pay", "to=mallory", "--approval", policy)
     assert (code, task["status"]) == (0, "reviewing")
     assert await shell.vote("mallory", task["id"]) != 0
     assert (await site.status(task["id"]), site.done) == ("reviewing", [])
@@ -87,7 +86,9 @@ async def test_python_cannot_choose_a_weaker_policy(site: Site, policy: str) -> 
     await site.rules(guard=GUARD, policy=POLICY)
     async with _program(site) as app:
         handle = await app.enqueue("pay", {"to": "mallory"}, approval=[policy], author="mallory")
-        gate = (await handle.get()).review.gates[-1]
+        review = (await handle.get()).review
+        assert review is not None
+        gate = review.gates[-1]
         with pytest.raises(NotEligible):
             await handle.vote("approve", by="mallory", digest=gate.digest, approval=gate.id)
         assert (await site.status(handle.id), site.done) == ("reviewing", [])
@@ -98,9 +99,10 @@ async def test_python_cannot_choose_a_weaker_policy(site: Site, policy: str) -> 
 async def test_python_cannot_write_in_the_name_of_no_one(site: Site) -> None:
     await site.rules(guard=GUARD, policy=POLICY)
     async with _program(site) as app:
-        for author in ({}, {"author": "mallory2"}):
-            with pytest.raises(AdeError):
-                await app.enqueue("pay", {"to": "mallory"}, **author)
+        with pytest.raises(AuthorRequired):
+            await app.enqueue("pay", {"to": "mallory"})
+        with pytest.raises(AuthorRequired):
+            await app.enqueue("pay", {"to": "mallory"}, author="mallory2")
     assert (await site.ask("olga", "GET", "/tasks?name=pay")).json()["items"] == []
 
 

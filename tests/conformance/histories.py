@@ -67,7 +67,7 @@ def play(histories: type[StoreHistories], backend_name: str, *, in_depth: int, s
 
 
 def shares(count: int) -> list[tuple[str, int]]:
-    """The parameters of histories that are told to each store many times: in `make test-all`, each share is one test, so
+    """The parameters of histories that are told to both stores many times. In `make test-all` each share is a test, so
     that several processes can tell them at once.
     """
     return [(store, share) for store in ("memory", "valkey") for share in range(count if IS_DEEP else 1)]
