@@ -11,13 +11,13 @@ from ade.approvals import repository as approvals_repository
 from ade.approvals import service as approvals_service
 from ade.approvals.model import Decision, Delegation, GateState, Review, StartMode
 from ade.approvals.repository import load_people
+from ade.approvals.stats import user_stats
 from ade.approvals.views import (
     GateView,
     PendingApproval,
     ReviewView,
     inbox,
     task_stats,
-    user_stats,
     view_review,
     waiting,
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.site import Site, open_site
+from tests.attacks.test_an_admins_token import signed_in
 from tests.common.http.servers import Server, Visit, answer, serving
 from tests.domain import Role, UserChanges, change_user, set_password
 from tests.notifications.mail_server import Mailbox, mail_server
@@ -110,9 +111,23 @@ async def test_a_test_message_reports_what_the_server_said(post: Post) -> None:
     )
 
 
+async def test_a_stolen_token_of_an_admin_changes_no_ones_notifications(post: Post) -> None:
+    channel = await post.channel("rita")
+    body = {"kind": "email", "target": "thief@example.org", "account": "rita"}
+    for method, path, form in (
+        ("POST", "/notifications/channels", body),
+        ("DELETE", f"/notifications/channels/{channel}", None),
+        ("PATCH", "/notifications/preferences", {"account": "rita", "quiet_hours": "00:00-23:59"}),
+    ):
+        refused = await post.site.ask("ada", method, path, form)
+        assert (refused.status, refused.code) == (403, "reauthentication_needed"), refused
+
+
 async def test_an_admin_cannot_redirect_the_notifications_of_another_unnoticed(post: Post) -> None:
     await post.channel("rita")
-    await post.channel("rita", target="ada@example.org", by="ada")
+    ada = await signed_in(post.site, "ada")
+    body = {"kind": "email", "target": "ada@example.org", "account": "rita"}
+    assert (await ada.ask("POST", "/notifications/channels", body)).status == 201
 
     assert await post.until("rita", "A notification channel was added to your account")
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from ade.testing import TestClock
 from tests.conformance.backends import BACKENDS
-from tests.depth import examples
+from tests.depth import IS_DEEP, examples
 from tests.domain import Stores
 
 Answer = TypeVar("Answer")
@@ -64,3 +64,10 @@ def play(histories: type[StoreHistories], backend_name: str, *, in_depth: int, s
         ),
     )
     return machine.played
+
+
+def shares(count: int) -> list[tuple[str, int]]:
+    """The parameters of histories that are told to both stores many times. In `make test-all` each share is a test, so
+    that several processes can tell them at once.
+    """
+    return [(store, share) for store in ("memory", "valkey") for share in range(count if IS_DEEP else 1)]

@@ -12,24 +12,25 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from ade import Task
 from ade.approvals import repository as approvals_repository
 from ade.approvals import rollback, submission
+from ade.approvals.decisions import whole_gate
 from ade.approvals.model import Review, StartMode
 from ade.settings.sections import TaskSettings
 from ade.tasks import schedules
 from ade.tasks import service as tasks_service
 from ade.tasks.admission import ROLLBACK_SUFFIX, admit
 from ade.tasks.model import Schedule
+from ade.worker.approval_check import ApprovalChecker
 from ade.worker.context_backend import StoreContextBackend
 from ade.worker.messages import EnqueueChildren
 from ade.worker.run import Run
 from tests.conformance.approval_shop import PLAIN, POLICIES, PREVIEWED, add_people, handler_of
-from tests.conformance.histories import play
+from tests.conformance.histories import play, shares
 from tests.conformance.test_approval_histories import REVIEWERS, ApprovalHistories, anybody, authors, pick, seldom
-from tests.depth import IS_DEEP
 from tests.domain import Definition, Stores, Worker, read_rulebook, uuid7
 
 PAY = "pay"
@@ -53,6 +54,8 @@ class AttackedApprovals(ApprovalHistories):
         self.writers: set[str] = set()
         for name in (PAY, UNDO):
             self.registry.add(handler_of(Definition(name=name, has_rollback=name == PAY)))
+        self.versions = dict.fromkeys((PLAIN, PREVIEWED, PAY), "1")  # of the code that the worker runs
+        self.gates = ApprovalChecker(self.stores, self.payloads, self.registry, self.versions)
 
     @initialize(policy=st.sampled_from(POLICIES), is_risky=st.booleans(), author=authors)
     def open(self, policy: dict[str, Any], is_risky: bool, author: str) -> None:
@@ -69,9 +72,17 @@ class AttackedApprovals(ApprovalHistories):
         [required] = [msgspec.to_builtins(entry.policy) for entry in rulebook.policies if entry.policy.id == "ours"]
         usual = {**required, "rules": [{"needed": 1, "users": [], "roles": ["reviewer", "admin"]}], "steps": []}
         self.judge.required = {PLAIN: required, PREVIEWED: required, PAY: usual}
-        worker = Worker(id="w", hostname="h", pid=1, started_at=self.clock.now(), version="1")
-        await self.stores.workers.register(worker, [handler.definition for handler in self.registry], 30_000)
+        await self._register()
         await self.gates.open()
+
+    async def _register(self) -> None:
+        """The worker reports what it can run, and in which version."""
+        worker = Worker(id="w", hostname="h", pid=1, started_at=self.clock.now(), version="1")
+        definitions = [
+            structs.replace(handler.definition, version=self.versions.get(handler.name, ""))
+            for handler in self.registry
+        ]
+        await self.stores.workers.register(worker, definitions, 30_000)
 
     # what authors try
 
@@ -149,6 +160,13 @@ class AttackedApprovals(ApprovalHistories):
 
         self.attempt(enqueue)
 
+    @rule(name=st.sampled_from([PLAIN, PREVIEWED, PAY]), version=st.sampled_from(["1", "2"]), is_reported=st.booleans())
+    def change_code(self, name: str, version: str, is_reported: bool) -> None:
+        """The worker gets other code, and may run it before it has reported that."""
+        self.versions[name] = version
+        if is_reported:
+            self.do(self._register())
+
     @rule(actor=authors)
     def save_schedule(self, actor: str) -> None:
         schedule = Schedule(name="rent", cron="*/5 * * * *", task_name=PAY, args=Raw(b'{"number":5}'))
@@ -176,13 +194,12 @@ class AttackedApprovals(ApprovalHistories):
             assert bytes(task.args) in self.began.get(task.parent_id or "", set()), "it undoes what never ran"
         else:
             super().begin(task)
-
-
-# Each share is one test, so that two processes can tell them at once.
-SHARES = [(store, share) for store in ("memory", "valkey") for share in range(20 if IS_DEEP else 1)]
+            gate = whole_gate(task)
+            assert gate is not None
+            assert gate.code == self.versions[task.name], "another version of the code was approved"
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("store", "share"), SHARES)
+@pytest.mark.parametrize(("store", "share"), shares(20))
 def test_whatever_authors_try_nothing_runs_that_the_rules_do_not_let_pass(store: str, share: int) -> None:
-    assert play(AttackedApprovals, store, in_depth=500, steps=30, share=share) > 0
+    assert play(AttackedApprovals, store, in_depth=400, steps=40, share=share) > 0

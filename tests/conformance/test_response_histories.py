@@ -19,8 +19,7 @@ from ade.approvals import service as approvals_service
 from ade.approvals.run_gates import RunStep, request_step_approval
 from ade.errors import AdeError
 from ade.failures import FailureKind, TaskError
-from tests.conformance.backends import BACKENDS
-from tests.conformance.histories import StoreHistories, play
+from tests.conformance.histories import StoreHistories, play, shares
 from tests.domain import (
     ApprovalProof,
     ClaimRequest,
@@ -179,6 +178,6 @@ class ResponseHistories(StoreHistories):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("backend_name", BACKENDS)
-def test_whatever_is_responded_a_run_does_only_what_others_approved(backend_name: str) -> None:
-    assert play(ResponseHistories, backend_name, in_depth=12, steps=40) > 0
+@pytest.mark.parametrize(("store", "share"), shares(5))
+def test_whatever_is_responded_a_run_does_only_what_others_approved(store: str, share: int) -> None:
+    assert play(ResponseHistories, store, in_depth=400, steps=40, share=share) > 0

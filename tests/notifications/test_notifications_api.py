@@ -7,6 +7,7 @@ from msgspec import Struct
 from ade.errors import InvalidNotification, InvalidWebhook, NotPermitted, UnknownChannel
 from ade.notifications import api
 from ade.server.operation import RouteAccess, check_access
+from tests.approvals.people import fresh, person
 from tests.domain import (
     ROUTE_OF,
     Caller,
@@ -38,20 +39,20 @@ async def test_a_person_adds_lists_and_removes_their_own_channels(ops: Operation
 
 async def test_only_an_admin_manages_the_channels_of_others(ops: Operations) -> None:
     rita, rob = await ops.account("rita", Role.REVIEWER), await ops.account("rob", Role.OPERATOR)
-    ada = await ops.account("ada", Role.ADMIN)
+    await person(ops, "ada", Role.ADMIN)
     theirs = api.NewChannel(kind=ChannelKind.EMAIL, target="rob@example.org", account="rita")
     with pytest.raises(NotPermitted):
         await api.create_channel(ops.services, ops.request(rob, "create_channel"), theirs)
-    added = await api.create_channel(ops.services, ops.request(ada, "create_channel"), theirs)
+    added = await api.create_channel(ops.services, await fresh(ops, "ada", "create_channel"), theirs)
 
-    for person, unknown in ((rob, True), (rita, False)):
-        context = ops.request(person, "remove_channel")
+    for who, unknown in ((rob, True), (rita, False)):
+        context = ops.request(who, "remove_channel")
         if unknown:
             with pytest.raises(UnknownChannel):
                 await api.remove_channel(ops.services, context, added.id)
             with pytest.raises(UnknownChannel):
                 await api.test_notification(
-                    ops.services, ops.request(person, "test_notification"), api.TestNotification(channel=added.id)
+                    ops.services, ops.request(who, "test_notification"), api.TestNotification(channel=added.id)
                 )
     for operation, call in (
         ("list_channels", lambda r: api.list_channels(ops.services, r, api.ListChannels(account="rita"))),
@@ -104,8 +105,8 @@ async def test_secrets_are_shown_once_or_never(ops: Operations) -> None:
 async def test_invalid_channels_change_nothing(ops: Operations) -> None:
     rita = await ops.account("rita", Role.REVIEWER)
     await ops.account("bot", Role.AGENT, owner="rita")
-    ada = await ops.account("ada", Role.ADMIN)
-    for person, kind, target, account, error in (
+    ada = await person(ops, "ada", Role.ADMIN)
+    for who, kind, target, account, error in (
         (rita, ChannelKind.EMAIL, "nobody", None, InvalidNotification),
         (rita, ChannelKind.SLACK, "https://10.0.0.1/x", None, InvalidWebhook),
         (ada, ChannelKind.EMAIL, "x@example.org", "bot", InvalidNotification),
@@ -113,7 +114,7 @@ async def test_invalid_channels_change_nothing(ops: Operations) -> None:
     ):
         body = api.NewChannel(kind=kind, target=target, account=account)
         with pytest.raises(error):
-            await api.create_channel(ops.services, ops.request(person, "create_channel"), body)
+            await api.create_channel(ops.services, await fresh(ops, who.id, "create_channel"), body)
     for number in range(11):
         body = api.NewChannel(kind=ChannelKind.EMAIL, target=f"rita{number}@example.org")
         context = ops.request(rita, "create_channel")

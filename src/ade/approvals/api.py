@@ -19,12 +19,11 @@ from ade.approvals.model import Decision, Delegation, Gate
 from ade.approvals.repository import load, load_people
 from ade.approvals.risk import RiskLevel
 from ade.approvals.service import BatchVoteResult
-from ade.approvals.stats import USUAL_WINDOW_MS, ApprovalStats, approval_stats
+from ade.approvals.stats import USUAL_WINDOW_MS, ApprovalStats, UserStats, approval_stats, user_stats
 from ade.approvals.views import (
     ApprovalView,
     PendingApproval,
     Snoozed,
-    UserStats,
     Voted,
     view_approval,
     view_vote,
@@ -214,7 +213,7 @@ async def get_approval_stats(services: Services, request: RequestContext, query:
 async def get_account_approval_stats(services: Services, request: RequestContext, account: str) -> UserStats:
     """What waits for one account, and its answers. Raises UnknownAccount: zero responses of an account that never
     existed would be misleading."""
-    return await approvals_views.user_stats(services.stores, (await get_user(services.stores, account_id(account))).id)
+    return await user_stats(services.stores, (await get_user(services.stores, account_id(account))).id)
 
 
 @operation("GET /approvals/{task_id}", permission=Permission.READ)

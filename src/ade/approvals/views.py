@@ -4,7 +4,6 @@ Everything is derived from records and the event log; no counts are stored.
 """
 
 from collections.abc import AsyncIterator, Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -29,22 +28,15 @@ from ade.approvals.review_requests import ReviewerDirectory, Standings, review_o
 from ade.approvals.risk import ResourceSource, RiskLevel, RiskResource
 from ade.approvals.rulebook import Rulebook, criticalities_of
 from ade.approvals.service import snoozed
-from ade.events.model import APPROVAL_APPROVED, APPROVAL_REJECTED, APPROVAL_RESPONDED, Event
 from ade.stores.ports import Stores, TaskQuery
 from ade.tasks.attempts import AttemptSummary
-from ade.tasks.changes import BYPASSED, CHANGES_REQUESTED
+from ade.tasks.changes import BYPASSED
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.payloads import beginning_of
 
 _PAGE = 1_000
 _SAMPLE = 10_000  # events read at most, the newest
-_VOTES = {
-    APPROVAL_APPROVED: Decision.APPROVE,
-    APPROVAL_REJECTED: Decision.REJECT,
-    APPROVAL_RESPONDED: Decision.RESPOND,
-    CHANGES_REQUESTED: Decision.REQUEST_CHANGES,
-}
 
 
 class PendingApproval(Struct, frozen=True, kw_only=True):
@@ -71,18 +63,6 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
     for_whom: str  # the account to vote on behalf of; empty: the caller's own vote
     may_answer: list[str]
     missing: list[str]
-
-
-class UserStats(Struct, frozen=True, kw_only=True):
-    """The figures of one account. `approved`, `rejected`, and `response_ms` cover today, in UTC."""
-
-    account: str
-    pending: int
-    approved: int
-    rejected: int
-    response_ms: int | None = None  # on average, from the opening of a gate to the vote
-    last_at: int | None = None
-    last_action: str | None = None  # the type of its event
 
 
 class TaskStats(Struct, frozen=True, kw_only=True):
@@ -193,39 +173,6 @@ def task_stats(task: Task, people: ReviewerDirectory, *, now: int) -> TaskStats 
         pending=required - approved if gate.is_undecided else 0,
         quorum_reached=gate.is_automatic or approved >= required,
     )
-
-
-async def user_stats(stores: Stores, account: str) -> UserStats:
-    """Compute today's figures from the newest 10,000 events; on a busier day, only from its last part."""
-    own = [event for event in await stores.events.newest(_SAMPLE) if event.actor == account]
-    acts = [event for event in own if event.type.startswith("approval.")]
-    midnight = _midnight(stores.clock.now())
-    votes = [event for event in acts if event.type in _VOTES and event.at >= midnight]
-    decisions = [_VOTES[event.type] for event in votes]
-    times = await _response_times(stores, votes)
-    return UserStats(
-        account=account,
-        pending=len(await inbox(stores, account)),
-        approved=decisions.count(Decision.APPROVE),
-        rejected=decisions.count(Decision.REJECT),
-        response_ms=round(sum(times) / len(times)) if times else None,
-        last_at=acts[-1].at if acts else None,
-        last_action=acts[-1].type if acts else None,
-    )
-
-
-def _midnight(now: int) -> int:
-    day = datetime.fromtimestamp(now / 1000, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    return round(day.timestamp() * 1000)
-
-
-async def _response_times(stores: Stores, votes: list[Event]) -> list[int]:
-    """Return the times of votes whose task is still stored."""
-    tasks = await stores.tasks.get(list(dict.fromkeys(vote.task_id for vote in votes if vote.task_id)))
-    opened: dict[Any, int] = {
-        gate.id: gate.opened_at for task in tasks if task is not None for gate in review_of(task).gates
-    }
-    return [vote.at - opened[key] for vote in votes if (key := vote.payload.get("approval")) in opened]
 
 
 # The review of one task.

@@ -1,6 +1,6 @@
 """HTTP operations on notification channels, preferences, tests, and the delivery log.
 
-Every person manages their own channels; only admins manage those of others.
+Every person manages their own channels; only admins manage those of others, and change them in a fresh session.
 """
 
 import re
@@ -21,7 +21,17 @@ from ade.notifications.model import (
     view_channel,
     view_preferences,
 )
-from ade.server.context import RequestContext, Services, account_id, acting, check_own, cut, page, position
+from ade.server.context import (
+    RequestContext,
+    Services,
+    account_id,
+    acting,
+    check_own,
+    cut,
+    page,
+    position,
+    require_fresh_session,
+)
 from ade.server.operation import RouteAccess, operation
 from ade.server.pagination import Page
 from ade.server.request_types import AccountName, Form, PageSize, SecretForm
@@ -119,7 +129,7 @@ async def list_channels(services: Services, request: RequestContext, query: List
 @operation("POST /notifications/channels", permission=_OWN, others=Permission.ADMINISTER, takes_key=False)
 async def create_channel(services: Services, request: RequestContext, body: NewChannel) -> ChannelWithSecret:
     """Notify a person through another channel from now on. A secret that was created is shown only once."""
-    account = _person(request, body.account)
+    account = _to_change(services, request, _person(request, body.account))
     channel = await service.add_channel(
         services.stores,
         account,
@@ -137,7 +147,7 @@ async def create_channel(services: Services, request: RequestContext, body: NewC
 @operation("DELETE /notifications/channels/{channel_id}", permission=_OWN, others=Permission.ADMINISTER)
 async def remove_channel(services: Services, request: RequestContext, channel_id: str) -> None:
     """Remove a channel. Pending messages are not sent to it."""
-    account = await _owner(services, request, channel_id)
+    account = _to_change(services, request, await _owner(services, request, channel_id))
     await service.remove_channel(services.stores, channel_id, account=account, actor=acting(request))
 
 
@@ -154,7 +164,7 @@ async def change_notification_preferences(
     services: Services, request: RequestContext, body: ChangePreferences
 ) -> PreferencesView:
     """Change when a person is notified."""
-    account = _person(request, body.account)
+    account = _to_change(services, request, _person(request, body.account))
     changes = service.PreferenceChanges(
         time_zone=body.time_zone,
         quiet_hours=body.quiet_hours,
@@ -208,6 +218,14 @@ def _person(request: RequestContext, name: str | None) -> str:
     account = own if name is None else account_id(name)
     if account != own and request.access is RouteAccess.OWN:
         raise NotPermitted(f"{own} can manage only its own notifications, not those of {account}")
+    return account
+
+
+def _to_change(services: Services, request: RequestContext, account: str) -> str:
+    """Return the account whose notifications change. For another person that takes a fresh session, so that a stolen
+    token keeps no one from being notified."""
+    if account != acting(request):
+        require_fresh_session(services, request)
     return account
 
 

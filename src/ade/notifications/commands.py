@@ -9,7 +9,7 @@ import click
 from ade.cli.command import group
 from ade.cli.exit_codes import ExitCode
 from ade.cli.identity import as_option
-from ade.cli.interaction import confirm, read_line
+from ade.cli.interaction import confirm, own_password_option, read_line, signed_in_api
 from ade.cli.output import Cell, CommandOutput, Row, all_of, first_page
 from ade.cli.parameters import DURATION, distance, local_with_distance, now_ms, seconds_of
 from ade.notifications.model import (
@@ -25,6 +25,8 @@ from ade.server.pagination import Page
 from ade.webhooks.deliveries import DeliveryState
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from ade.cli.session import Session
     from ade.client.client import Client
 
@@ -91,9 +93,16 @@ def _channel_row(channel: ChannelView, now: int) -> Row:
 @click.option("--label", default="", help="What the channel is, such as 'phone'.")
 @click.option("--secret-stdin", is_flag=True, help="Read an ntfy access token or a signing secret from stdin.")
 @user_option
+@own_password_option
 @as_option
 async def add(
-    session: "Session", kind: str, target: str | None, label: str, secret_stdin: bool, user: str | None
+    session: "Session",
+    kind: str,
+    target: str | None,
+    label: str,
+    secret_stdin: bool,
+    user: str | None,
+    own_password_stdin: bool,
 ) -> None:
     """Add a channel: an email address, the URL of an incoming webhook, or the URL of an ntfy topic.
 
@@ -101,11 +110,20 @@ async def add(
     """
     found = target if target is not None else read_line().strip()
     secret = read_line().strip() if secret_stdin else None
-    async with session.api(must_exist=False) as api:
+    async with _api_for(session, user, own_password_stdin, must_exist=False) as api:
         channel = await api.create_channel(
             kind=ChannelKind(kind), target=found, label=label, secret=secret, account=user
         )
     _print_new(session.out, channel)
+
+
+def _api_for(
+    session: "Session", user: str | None, own_password_stdin: bool, **options: Any
+) -> "AbstractAsyncContextManager[Client]":
+    """Return a client; to change what another person is notified of, signed in with the caller's own password."""
+    if user is None and not own_password_stdin:
+        return session.api(**options)
+    return signed_in_api(session, own_password_stdin=own_password_stdin, **options)
 
 
 def _print_new(out: CommandOutput, channel: ChannelWithSecret) -> None:
@@ -122,11 +140,13 @@ def _print_new(out: CommandOutput, channel: ChannelWithSecret) -> None:
 @channels.command("remove")
 @click.argument("channel_id", metavar="CHANNEL")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@user_option
+@own_password_option
 @as_option
-async def remove(session: "Session", channel_id: str, yes: bool) -> None:
+async def remove(session: "Session", channel_id: str, yes: bool, user: str | None, own_password_stdin: bool) -> None:
     """Remove a channel; pending messages are not sent to it."""
     confirm(session, f"Remove the channel {channel_id}?", yes=yes)
-    async with session.api() as api:
+    async with _api_for(session, user, own_password_stdin) as api:
         await api.remove_channel(channel_id)
     if session.out.as_json:
         session.out.document({"id": channel_id, "removed": True})
@@ -144,6 +164,7 @@ async def remove(session: "Session", channel_id: str, yes: bool) -> None:
 )
 @click.option("--digest", metavar="WHEN", help="An interval (30m, 4h), times of day (09:00,16:00), or 'off'.")
 @user_option
+@own_password_option
 @as_option
 async def preferences(
     session: "Session",
@@ -152,6 +173,7 @@ async def preferences(
     break_through: str | None,
     digest: str | None,
     user: str | None,
+    own_password_stdin: bool,
 ) -> None:
     """Show or change when you are notified."""
     changes: dict[str, Any] = {} if digest is None else _digest(digest)
@@ -161,7 +183,7 @@ async def preferences(
         changes["quiet_hours"] = "" if quiet_hours == "none" else quiet_hours
     if break_through is not None:
         changes["break_through"] = BreakThrough(break_through)
-    async with session.api() as api:
+    async with _api_for(session, user if changes else None, own_password_stdin) as api:
         if changes:
             view = await api.change_notification_preferences(account=user, **changes)
         else:

@@ -11,11 +11,11 @@ from ade.approvals.commands.votes import (
     INBOX_SPARE,
     approve,
     batch,
-    break_glass,
     check_digest,
     gate_with_digest,
     inbox_rows,
     named_gate,
+    password_option,
     print_background,
     print_review,
     print_vote,
@@ -30,7 +30,7 @@ from ade.approvals.stats import ApprovalOutcome, EndedApprovals
 from ade.cli.command import command, group
 from ade.cli.identity import account_of, as_option, me
 from ade.cli.ids import find_id
-from ade.cli.interaction import own_password_option, signed_in_api
+from ade.cli.interaction import ask_password, own_password_option, signed_in_api
 from ade.cli.output import Cell, Row, all_of
 from ade.cli.parameters import DURATION, JSON_OBJECT, MOMENT, local, local_with_distance, now_ms, seconds_of
 from ade.common.text import with_name
@@ -297,7 +297,7 @@ def approvals() -> None:
     """Tasks that wait for approval: list, show, answer, start. `ade approvals` alone lists those that wait for you."""
 
 
-for answer in (approve, reject, request_changes, respond, amend, snooze, batch, break_glass, stats):
+for answer in (approve, reject, request_changes, respond, amend, snooze, batch, stats):
     approvals.add_command(answer)
 
 
@@ -408,3 +408,19 @@ async def roll_back(session: "Session", task_id: str) -> None:
     """Enqueue the rollback of a finished task, once, however often this is called. Prints the id of that task."""
     async with session.api() as api:
         print_vote(session, await api.roll_back_task(await find_id(api, task_id)))
+
+
+@approvals.command("break-glass")
+@click.argument("task_id", metavar="ID")
+@click.option("--reason", required=True, help="Why it cannot wait; stored with the task.")
+@as_option
+@password_option
+async def break_glass(session: "Session", task_id: str, reason: str, password_stdin: bool) -> None:
+    """Run a task without approval in an emergency. Requires the permission and your password.
+
+    This is not an approval: others are asked to review the task afterwards.
+    """
+    async with session.api() as api:
+        found = await find_id(api, task_id)
+        password = ask_password(session, await account_of(session, api), from_stdin=password_stdin)
+        print_vote(session, await api.break_glass(found, reason=reason, password=password))

@@ -392,22 +392,6 @@ async def _password_for(
     return ask_password(session, await account_of(session, api), from_stdin=from_stdin)
 
 
-@command("break-glass")
-@click.argument("task_id", metavar="ID")
-@click.option("--reason", required=True, help="Why it cannot wait; stored with the task.")
-@as_option
-@password_option
-async def break_glass(session: "Session", task_id: str, reason: str, password_stdin: bool) -> None:
-    """Run a task without approval in an emergency. Requires the permission and your password.
-
-    This is not an approval: others are asked to review the task afterwards.
-    """
-    async with session.api() as api:
-        found = await find_id(api, task_id)
-        password = ask_password(session, await account_of(session, api), from_stdin=password_stdin)
-        print_vote(session, await api.break_glass(found, reason=reason, password=password))
-
-
 @command("batch")
 @click.argument("given", metavar="FILE|ID:DIGEST...", nargs=-1, required=True)
 @click.option("--approve/--reject", "approves", default=None, help="The answer to all of them.")

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ade.approvals.repository import RulebookVersion
     from ade.approvals.risk import RiskLevel
     from ade.approvals.service import BatchVoteResult
-    from ade.approvals.stats import ApprovalStats
+    from ade.approvals.stats import ApprovalStats, UserStats
     from ade.approvals.submission import Findings
-    from ade.approvals.views import ApprovalView, PendingApproval, Snoozed, UserStats, Voted
+    from ade.approvals.views import ApprovalView, PendingApproval, Snoozed, Voted
     from ade.common.calls import Call
     from ade.server.pagination import Page
     from ade.tasks.model import Task
@@ -49,7 +49,7 @@ class ApprovalsCalls(Section):
 
     def get_account_approval_stats(self, account: str) -> Call[UserStats]:
         """What waits for one account, and its answers."""
-        from ade.approvals.views import UserStats
+        from ade.approvals.stats import UserStats
 
         return self._call("get_account_approval_stats", UserStats, account)
 
