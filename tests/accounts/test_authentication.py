@@ -10,7 +10,6 @@ import pytest
 from ade.accounts.authentication import REFUSALS, WRONG, CallerCache, authenticate, require_own
 from ade.accounts.sessions import end, end_all, sign_in
 from ade.accounts.tokens import create_token, revoke_token
-from ade.accounts.users import fingerprint
 from ade.errors import NotPermitted, StoreUnavailable, UnknownTask
 from ade.server.credentials import Credentials
 from ade.server.operation import check_access
@@ -32,6 +31,7 @@ from tests.domain import (
     UserChanges,
     add_user,
     change_user,
+    fingerprint,
     open_redis,
 )
 from tests.servers.pool import POOL

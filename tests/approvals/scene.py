@@ -7,9 +7,8 @@ from typing import Any
 from ade import Ade, Context, HoldResponse, Preview, Task, TaskHandle
 from ade.approvals import repository as approvals_repository
 from ade.approvals import service as approvals_service
-from ade.approvals.model import Decision, Gate
 from ade.testing import TestKit, harness
-from tests.domain import User, UserChanges, VoteRequest, add_user, change_user, read_rulebook
+from tests.domain import Decision, Gate, User, UserChanges, VoteRequest, add_user, change_user, read_rulebook
 
 APPROVE, REJECT, CHANGES = Decision.APPROVE, Decision.REJECT, Decision.REQUEST_CHANGES
 RESPOND = Decision.RESPOND

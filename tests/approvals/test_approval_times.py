@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from ade import Status, Task
-from ade.approvals.model import Gate, GateState
+from ade.approvals.policy_check import PolicyCheckRequest, check
 from ade.approvals.repository import apply
 from ade.approvals.service import sweep_reviews
-from ade.approvals.submission import PolicyCheckRequest, check, submit
+from ade.approvals.submission import submit
 from ade.tasks.enqueue import enqueue_plan, fresh_id
 from ade.testing import TestClock
-from tests.domain import Payloads, Stores, User, add_user, admit, read_rulebook, set_value
+from tests.domain import Gate, GateState, Payloads, Stores, User, add_user, admit, read_rulebook, set_value
 
 HOUR = 3_600_000
 RULE = {"rules": [{"needed": 1, "roles": ["reviewer"]}]}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from ade.approvals.policy_check import PolicyCheckRequest, check
 from ade.approvals.repository import apply
 from ade.approvals.risk import RiskLevel
-from ade.approvals.submission import PolicyCheckRequest, check
 from tests.conformance.backends import BACKENDS
 from tests.domain import (
     GuardOccasion,

@@ -16,8 +16,7 @@ from ade.approvals.review_requests import ReviewerDirectory
 from ade.approvals.risk import ResourceSource, Risk, RiskLevel
 from ade.approvals.rulebook import USUAL, Rulebook, TaskFacts, facts_of, policy_for
 from ade.settings.runtime import RuntimeSettings
-from ade.tasks.model import Definition
-from tests.domain import read_rulebook
+from tests.domain import Definition, read_rulebook
 
 AUTHOR, DEFINITION, PREVIEW, ARGUMENTS = ResourceSource
 TABLES = {"names": ["db.*"], "argument": "job.table", "resource": "table:{value}"}

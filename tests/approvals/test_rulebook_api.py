@@ -9,8 +9,8 @@ import pytest
 from ade.approvals import api_rulebook
 from ade.approvals.api_rulebook import ApplyRulebook, CheckPolicies, ListRulebookVersions
 from ade.approvals.errors import InvalidRulebook, UnknownRulebook
+from ade.approvals.policy_check import Findings
 from ade.approvals.repository import RulebookVersion
-from ade.approvals.submission import Findings
 from ade.errors import NotPermitted, StaleWrite
 from tests.approvals.people import HELD, ONE, TWO, by, person
 from tests.domain import GuardOccasion, GuardRulesVerdict, RequestRefused, from_wire, to_wire

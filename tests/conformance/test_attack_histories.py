@@ -19,11 +19,9 @@ from ade.approvals import repository as approvals_repository
 from ade.approvals import rollback, submission
 from ade.approvals.decisions import whole_gate
 from ade.approvals.model import Review, StartMode
-from ade.settings.sections import TaskSettings
 from ade.tasks import schedules
 from ade.tasks import service as tasks_service
 from ade.tasks.admission import ROLLBACK_SUFFIX, admit
-from ade.tasks.model import Schedule
 from ade.worker.approval_check import ApprovalChecker
 from ade.worker.context_backend import StoreContextBackend
 from ade.worker.messages import EnqueueChildren
@@ -31,7 +29,7 @@ from ade.worker.run import Run
 from tests.conformance.approval_shop import PLAIN, POLICIES, PREVIEWED, add_people, handler_of
 from tests.conformance.histories import play, shares
 from tests.conformance.test_approval_histories import REVIEWERS, ApprovalHistories, anybody, authors, pick, seldom
-from tests.domain import Definition, Stores, Worker, read_rulebook, uuid7
+from tests.domain import Definition, Schedule, Stores, TaskSettings, Worker, read_rulebook, uuid7
 
 PAY = "pay"
 UNDO = f"{PAY}{ROLLBACK_SUFFIX}"

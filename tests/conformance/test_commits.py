@@ -8,10 +8,9 @@ from msgspec import structs
 from ade import Status, Task
 from ade.errors import StaleLease, StaleWrite
 from ade.failures import FailureKind
-from ade.tasks.changes import ChangePrecondition, change
 from ade.tasks.decisions import cancel, discard, lose_lease
 from tests.conformance.scene import Scene, raw
-from tests.domain import Verb
+from tests.domain import ChangePrecondition, Verb, change
 
 
 async def test_what_was_decided_is_what_is_stored(scene: Scene) -> None:

@@ -1,10 +1,9 @@
 """Drafts and submissions: what is edited, and what is kept of a way to approval."""
 
 from ade import Status
-from ade.tasks.changes import change
 from ade.tasks.decisions import edit
 from tests.conformance.scene import Scene, raw
-from tests.domain import Verb
+from tests.domain import Verb, change
 
 
 async def test_an_edited_draft_is_another_draft(scene: Scene) -> None:

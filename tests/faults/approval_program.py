@@ -14,7 +14,6 @@ import msgspec
 
 from ade.app.ade import Ade
 from ade.approvals.digest import Preview
-from ade.composition.stores import open_stores
 from ade.logs import configure
 from ade.settings import Settings
 from ade.settings.sections import SweepSettings
@@ -23,6 +22,7 @@ from ade.worker.backend import WorkerOptions
 from ade.worker.context import Context
 from ade.worker.supervisor import StopSignals, serve
 from ade.worker.worker import WorkerService
+from tests.domain import open_stores
 from tests.faults.worker_program import note
 from tests.worker.harness import Replaced
 

@@ -15,17 +15,12 @@ import msgspec
 
 from ade.agents.conversations.agent_consumer import AgentConsumer, Consume
 from ade.agents.conversations.consumer_loop import ConversationOptions
-from ade.agents.conversations.inbox import Inbox
 from ade.agents.conversations.model import ItemBatch
 from ade.agents.conversations.rules import RestartLimits
 from ade.agents.conversations.scheduler import ConversationScheduler
-from ade.composition.stores import open_stores
 from ade.settings import Settings
-from ade.settings.sections import RedisSettings, StoreSettings
-from ade.stores.ports import Stores
-from ade.tasks.enqueue import enqueue
 from ade.tasks.model import Task
-from ade.tasks.payloads import Payloads
+from tests.domain import Inbox, Payloads, RedisSettings, Stores, StoreSettings, enqueue, open_stores
 
 CONSUMER = "agent:scribe"
 SETTINGS = Settings(store=StoreSettings(ballast_mb=0), redis=RedisSettings(allow_volatile=True))

@@ -16,7 +16,7 @@ import msgspec
 from ade import Ade, DeadlockVictim, Settings, read
 from ade.app.lock import Lock
 from ade.errors import UpgradeDeadlock
-from ade.settings.sections import RedisSettings, StoreSettings
+from tests.domain import RedisSettings, StoreSettings
 from tests.waiting import gate_opens
 
 SETTINGS = Settings(store=StoreSettings(ballast_mb=0), redis=RedisSettings(allow_volatile=True))

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from ade import Ade, Settings, TaskHandle
-from ade.settings.sections import StoreSettings
+from tests.domain import StoreSettings
 
 BATCH = 40
 AT_ONCE = 8

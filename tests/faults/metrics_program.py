@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from ade.composition.stores import open_stores
 from ade.events.metrics_collector import MetricsCollector, load_totals
 from ade.settings import Settings
 from ade.settings.sections import FigureSettings, RedisSettings, StoreSettings
 from ade.stores.resource_ports import DocumentStore, DocumentWrite
+from tests.domain import open_stores
 from tests.worker.harness import Replaced
 
 PAGE = 7

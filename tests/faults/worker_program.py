@@ -21,13 +21,13 @@ from ade.settings import Settings
 from ade.settings.sections import RedisSettings, SweepSettings
 from ade.tasks.arguments import Signature
 from ade.tasks.handlers import Handler, HandlerMode, Registry
-from ade.tasks.model import Definition
 from ade.worker.backend import WorkerOptions
 from ade.worker.context import Context, SyncContext
 from ade.worker.instrumentation import WorkerProbe
 from ade.worker.supervisor import StopSignals, serve
 from ade.worker.watchdog import WatchdogSpec
 from ade.worker.worker import WorkerService
+from tests.domain import Definition
 from tests.waiting import gate_opens
 
 

@@ -4,8 +4,7 @@ from msgspec import Raw
 
 from ade import Status, Task
 from ade.failures import Backoff, FailureKind, TaskError
-from ade.tasks.changes import Change, change
-from tests.domain import Failed, Verb
+from tests.domain import Change, Failed, Verb, change
 
 NOW = 1_760_000_000_000
 MIDDLE = 0.5  # the dice that add no jitter

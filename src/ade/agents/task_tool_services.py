@@ -19,7 +19,7 @@ from ade.agents.task_tool import AgentRequest, StoredAgentRuns, TaskTool, TaskTo
 from ade.approvals import repository as approvals_repository
 from ade.approvals.errors import Denied
 from ade.approvals.guard import GuardRulesVerdict
-from ade.approvals.submission import PolicyCheckRequest, check
+from ade.approvals.policy_check import PolicyCheckRequest, check
 from ade.errors import UnknownName
 from ade.failures import FailureKind, TaskError
 from ade.stores.ports import Stores

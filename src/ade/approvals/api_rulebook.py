@@ -8,9 +8,9 @@ from msgspec import Meta, field
 from ade.accounts.model import Permission
 from ade.approvals import repository as approvals_repository
 from ade.approvals.errors import UnknownRulebook
+from ade.approvals.policy_check import Findings, PolicyCheckRequest, check
 from ade.approvals.repository import RulebookVersion
 from ade.approvals.rulebook_document import read_rulebook
-from ade.approvals.submission import Findings, PolicyCheckRequest, check
 from ade.server.context import RequestContext, Services, acting, cut
 from ade.server.operation import ETagUse, operation
 from ade.server.pagination import Page

@@ -5,20 +5,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, structs
 
 from ade.accounts.model import SYSTEM
-from ade.accounts.users import load_directory
 from ade.approvals import decisions
 from ade.approvals.decisions import born_held
 from ade.approvals.digest import check_size, read_preview
 from ade.approvals.errors import AuthorRequired, Denied, InvalidPolicy, InvalidSubject
-from ade.approvals.gates import Candidates, candidates
 from ade.approvals.guard import GuardCase, GuardOccasion, GuardRuleSource, GuardRulesVerdict, GuardRuling, rule_on
 from ade.approvals.model import NO_AUTHOR, PastRun, Review, StartMode, with_editor
 from ade.approvals.repository import (
     ApprovalInputs,
-    assessed,
     assessment_of,
     check_lock_permission,
     counted,
@@ -28,22 +25,17 @@ from ade.approvals.repository import (
     load_situation,
     usage_for,
 )
-from ade.approvals.review_requests import ReviewerDirectory, requested_by, review_of, unverified_writers
-from ade.approvals.risk import Risk, level_of
+from ade.approvals.review_requests import requested_by, review_of, unverified_writers
 from ade.approvals.rulebook import (
     MissingAuthor,
     Rulebook,
-    SelectedPolicy,
     TaskFacts,
-    facts_of,
     passes,
     policies_of,
-    policy_for,
 )
 from ade.approvals.usage import ApprovalUsage
 from ade.errors import AdeError, StoreError
 from ade.events.model import Event
-from ade.settings import runtime
 from ade.stores.ports import Stores
 from ade.tasks import decisions as tasks_decisions
 from ade.tasks.admission import PREVIEW_SUFFIX, ROLLBACK_SUFFIX, is_rollback
@@ -441,83 +433,6 @@ async def sweep_submitted(stores: Stores, payloads: Payloads, tasks: list[Task])
                 await send_back(stores, task.id, review_of(task).preview_id, error.detail)
             ).version != task.version
     return moved
-
-
-# Checking the rules against a hypothetical task.
-
-
-class PolicyCheckRequest(Struct, frozen=True, kw_only=True):
-    """A task or tool call to check, as far as it is known. Without a score, its risk is assessed from stored data."""
-
-    name: str
-    tool: str | None = None
-    arguments: Mapping[str, object] = {}
-    resources: Sequence[str] = ()
-    tags: Sequence[str] = ()
-    score: float | None = None
-
-
-class Findings(Struct, frozen=True, kw_only=True):
-    """The ruling of the guard on each occasion, the risk, and who would have to approve."""
-
-    rulings: Mapping[GuardOccasion, GuardRuling]
-    risk: Risk
-    is_assessed: bool  # False: the score was given
-    chosen: SelectedPolicy
-    candidates: Candidates
-    has_preview: bool = False  # then approval is always requested
-
-
-async def check(stores: Stores, question: PolicyCheckRequest, rulebook: Rulebook | None = None) -> Findings:
-    """Check by the rulebook in force, or by another one on trial. Raises InvalidPolicy."""
-    rulebook = await load(stores) if rulebook is None else rulebook
-    situation = ApprovalInputs(rulebook, await runtime.load(stores), ReviewerDirectory(await load_directory(stores)))
-    definitions = await stores.workers.definitions()
-    facts = facts_of(
-        rulebook,
-        question.name,
-        arguments=question.arguments,
-        definition=next((each for each in definitions if each.name == question.name), None),
-        declared=question.resources,
-        tags=question.tags,
-    )
-    risk, least = await _risks(stores, question, situation, facts)
-    case = GuardCase(
-        name=question.name,
-        tool=question.tool,
-        arguments=question.arguments,
-        resources=tuple(facts.resources),
-        tags=facts.tags,
-        score=risk.score,
-        trusted_resources=facts.trusted_resources,
-        trusted_tags=facts.trusted_tags,
-        trusted_score=least.score,
-    )
-    occasions = (GuardOccasion.ENQUEUE, GuardOccasion.RUN) if question.tool is None else (GuardOccasion.TOOL,)
-    rulings = {occasion: await apply_guard(rulebook, case, occasion) for occasion in occasions}
-    required = tuple(dict.fromkeys(policy for ruling in rulings.values() for policy in policies_of(ruling)))
-    subject = facts.subject(question.name, risk.level)
-    chosen = policy_for(rulebook, subject, risk, required, situation.runtime.timeouts())
-    return Findings(
-        rulings=rulings,
-        risk=risk,
-        is_assessed=question.score is None,
-        chosen=chosen,
-        has_preview=await previews(stores, question.name),
-        candidates=candidates(chosen.policy, situation.people.directory),
-    )
-
-
-async def _risks(
-    stores: Stores, question: PolicyCheckRequest, situation: ApprovalInputs, facts: TaskFacts
-) -> tuple[Risk, Risk]:
-    """Return the risk, and the risk without what the author declares."""
-    if question.score is None:
-        least = await assessed(stores, situation, question.name, facts.without_authors())
-        return await assessed(stores, situation, question.name, facts), least
-    level = level_of(question.score, situation.runtime.thresholds())
-    risk = Risk(score=question.score, level=level, criticality=0, magnitude=0, blast_radius=0, failure_rate=0)
-    return risk, risk
 
 
 # Tasks from schedules pass the guard like all others.

@@ -143,8 +143,9 @@ class HttpTransport:
         self._timeout_s = timeout_s
         self._most_connections = most_connections
         self._clients: dict[asyncio.AbstractEventLoop, HttpClient] = {}
+        origin = origin_of(url)
         if self._token is not None:
-            check_plain(origin_of(url), allow_plain=allow_plain)
+            check_plain(origin, allow_plain=allow_plain)
 
     def __repr__(self) -> str:
         return f"HttpTransport({self.url!r})"  # without the token

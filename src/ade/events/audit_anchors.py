@@ -90,15 +90,17 @@ def read_anchors(path: str, key: bytes) -> list[Anchor]:
         raise SettingsError(
             f"the anchors in {path} cannot be read: {error.strerror}", names=("events.anchor_file",)
         ) from error
-    return [_checked(line, f"{path}:{number}", key) for number, line in enumerate(lines, 1) if line.strip()]
+    return [read_anchor(line, f"{path}:{number}", key) for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def _checked(line: bytes, place: str, key: bytes) -> Anchor:
+def read_anchor(line: bytes, place: str, key: bytes) -> Anchor:
+    """Read one anchor and check its signature. Raises AuditBroken."""
     try:
         anchor = _anchor_in(line)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         raise AuditBroken(f"{place} is not an anchor: the file was edited, or is another one") from None
-    if not hmac.compare_digest(anchor.signature, _signature(key, anchor.at, anchor.seq, anchor.hash)):
+    expected = _signature(key, anchor.at, anchor.seq, anchor.hash)
+    if not hmac.compare_digest(anchor.signature.encode(), expected.encode()):  # texts would have to be ASCII
         raise AuditBroken(f"the signature of {place} is not valid: the line was edited, or the key is another one")
     return anchor
 

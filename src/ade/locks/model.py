@@ -11,7 +11,6 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ade.common.gcra import RateState, next_allowed_ms, possible, take
-from ade.common.patterns import matches_any
 from ade.errors import InvalidLock, InvalidTask, LockRateLimited, TooManyLocks
 
 # Lock specs: a resource and the mode in which to lock it.
@@ -243,6 +242,8 @@ class LockRule(Struct, frozen=True, kw_only=True):
 
 def rules_for(rules: Iterable[LockRule], resources: Iterable[str]) -> list[tuple[str, LockRule]]:
     """Return the rules that name these resources, each with the resource. All of them must admit the account."""
+    from ade.common.patterns import matches_any  # costs 1.5 ms, which programs without such rules avoid
+
     named = list(resources)
     return [(name, rule) for rule in rules for name in named if matches_any(rule.names, name)]
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from msgspec import Raw, structs
 
-from ade.approvals.digest import remembered
 from ade.approvals.model import GateState, PastRun, Review, closed_review, edited, with_editor
 from ade.errors import AdeError, IllegalTransition, InvalidTask
 from ade.events.model import ALERT, Event, content_digest
@@ -265,6 +264,15 @@ def miss_deadline(task: Task, *, now: int) -> Change:
     return _fail(task, error, guard=ChangePrecondition(version=task.version), now=now)
 
 
+def _remembered(task: Task) -> Review | None:
+    """Return the review with what was signed last, before the task changes."""
+    if task.review is None or task.review.gate is None:
+        return task.review
+    from ade.approvals.digest import remembered  # costs 3 ms, which commands without reviews avoid
+
+    return remembered(task)
+
+
 def replay(
     task: Task,
     *,
@@ -281,7 +289,7 @@ def replay(
     preview; `required` are the policies that the guard demands for the corrected arguments.
     """
     fields: dict[str, object] = {} if args is None else {"args": args}
-    remembers = remembered(task)
+    remembers = _remembered(task)
     review = remembers if args is None else edited(remembers, actor, now, ran)
     if required:
         review = structs.replace(review or Review(), required=required)
@@ -330,7 +338,7 @@ def edit(task: Task, *, now: int, actor: str | None = None, ran: PastRun | None 
     about: dict[str, object] = {"fields": sorted(fields)}
     if "needs" in fields:
         fields["needs"] = needs_of(fields["needs"])  # type: ignore[arg-type]  # checked there
-    review = edited(remembered(task), actor, now, ran)
+    review = edited(_remembered(task), actor, now, ran)
     also = {**fields, "review": review, "preview": None, "digest": None, "risk": None, "approved_at": None}
     after_edit = change(task, Verb.EDIT, now=now, actor=actor, payload=about, also=also)
     check_task(after_edit.after)

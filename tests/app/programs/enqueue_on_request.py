@@ -11,9 +11,8 @@ from ade import Ade
 from ade.approvals.errors import Denied
 from ade.composition.app_store import OpenStore
 from ade.settings import Settings
-from ade.settings.sections import RedisSettings, StoreSettings
-from ade.stores.ports import RULES
 from tests.approvals.rule_changes import after_idle_time
+from tests.domain import RULES, RedisSettings, StoreSettings
 from tests.servers.waiting import until
 
 app = Ade(settings=Settings(store=StoreSettings(ballast_mb=0), redis=RedisSettings(allow_volatile=True)))

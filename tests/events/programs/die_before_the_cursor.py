@@ -6,7 +6,7 @@ import signal
 import sys
 
 from ade.composition.audit import open_audit
-from ade.composition.stores import open_stores
+from tests.domain import open_stores
 
 
 async def main(url: str, audit_url: str | None) -> None:

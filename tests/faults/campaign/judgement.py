@@ -7,13 +7,11 @@ import apsw
 from msgspec import Struct
 
 from ade.composition.audit import open_audit
-from ade.composition.stores import open_stores
 from ade.errors import AuditBroken
 from ade.events.audit_copy import copy_events, verify
-from ade.events.model import Event
-from ade.stores.ports import Stores, TaskQuery
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
+from tests.domain import Event, Stores, TaskQuery, open_stores
 from tests.faults.campaign.app import FEW, GENEROUS
 from tests.faults.campaign.history import Story
 from tests.faults.campaign.plan import SQLITE, Plan

@@ -8,8 +8,8 @@ from random import Random
 from ade.composition.audit import open_audit
 from ade.errors import IllegalTransition
 from ade.events.audit_copy import copy_events
-from ade.stores.ports import TaskQuery
 from ade.tasks.dead_letters import replay_all
+from tests.domain import TaskQuery
 from tests.faults.campaign.app import CampaignApp, key_of
 from tests.faults.campaign.plan import Plan
 from tests.faults.campaign.trails import ACKNOWLEDGED, PAYMENTS, RUNS, Trail, acknowledgements

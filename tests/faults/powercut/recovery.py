@@ -14,7 +14,7 @@ from ade.stores.sqlite.connection import connect
 from ade.stores.sqlite.files import DatabaseFiles
 from ade.stores.sqlite.maintenance import broken_invariants
 from ade.tasks.model import Task
-from ade.tasks.payloads import Payloads
+from tests.domain import Payloads
 from tests.faults.powercut.acknowledgement import TaskState
 from tests.faults.powercut.disk import Files
 

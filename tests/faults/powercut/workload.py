@@ -10,21 +10,15 @@ from typing import Any
 
 from msgspec import Raw, structs
 
-from ade.composition.stores import open_stores
 from ade.errors import StaleWrite
 from ade.failures import Backoff, FailureKind, TaskError
 from ade.settings import Settings
-from ade.settings.sections import StoreSettings
-from ade.stores.ports import ClaimRequest, Stores, TaskQuery
 from ade.stores.sqlite.connection import connect
-from ade.tasks.admission import admit
-from ade.tasks.changes import Change
 from ade.tasks.decisions import break_chain, cancel, discard, lose_lease, replay, settle
-from ade.tasks.enqueue import uuid7
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, Task, Worker
 from ade.tasks.outcomes import Failed, Outcome, Released, Succeeded
-from ade.tasks.payloads import Payloads
+from tests.domain import Change, ClaimRequest, Payloads, Stores, StoreSettings, TaskQuery, admit, open_stores, uuid7
 from tests.faults.powercut.acknowledgement import Acknowledgement, TaskState, encoded
 
 NAME = "work"

@@ -1,11 +1,15 @@
-"""Webhooks: where they may go, and by what their messages are known."""
+"""Webhooks: where they may go, and by what their messages are known; and lines that anchor the audit copy."""
 
 import socket
 from base64 import b64encode
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from ade.errors import AddressRefused, InvalidSignature, InvalidWebhook
+import msgspec
+
+from ade.errors import AddressRefused, AuditBroken, InvalidSignature, InvalidWebhook
+from ade.events.audit_anchors import read_anchor, signed_anchor
+from ade.events.audit_chain import AuditHead
 from ade.webhooks.destinations import check_address, check_url, networks_of, origin_of, secrets_in_url
 from ade.webhooks.model import check_known, check_patterns, matches
 from ade.webhooks.signatures import SECRET_PREFIX, key_of, signed_headers, verify
@@ -115,3 +119,18 @@ def webhook_patterns(data: bytes) -> None:
     if passes(lambda: check_patterns(wanted), InvalidWebhook):
         let(lambda: check_known(wanted), InvalidWebhook)
         matches(wanted, "task.failed")
+
+
+ANCHOR_KEY = b"k" * 32
+ANCHOR = signed_anchor(AuditHead(seq=7, hash="0" * 64), ANCHOR_KEY, at=1)
+
+
+@target(
+    "events.audit_anchors",
+    seeds=[msgspec.json.encode(ANCHOR).decode(), '{"at":1,"seq":7,"hash":"","signature":"\u00e4"}'],
+    words=['"signature":"', '"seq":', "\\ud800", "\u00e4", "{", "}", "1e999"],
+)
+def audit_anchors(data: bytes) -> None:
+    """Only a line with the signature of the key is taken."""
+    found = let(lambda: read_anchor(data, "line 1", ANCHOR_KEY), AuditBroken)
+    assert found is None or found == ANCHOR

@@ -11,10 +11,10 @@ import msgspec
 from ade.approvals.errors import InvalidRulebook
 from ade.approvals.gates import RuleCandidates
 from ade.approvals.guard import GuardRulesVerdict, GuardRuling
+from ade.approvals.policy_check import Findings
 from ade.approvals.repository import RulebookVersion
 from ade.approvals.rulebook import Rulebook
 from ade.approvals.rulebook_document import as_document, read_rulebook
-from ade.approvals.submission import Findings
 from ade.cli.command import group
 from ade.cli.identity import as_option
 from ade.cli.interaction import interruptible

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from ade.approvals.api import BatchItem
     from ade.approvals.model import Decision, Delegation
+    from ade.approvals.policy_check import Findings
     from ade.approvals.repository import RulebookVersion
     from ade.approvals.risk import RiskLevel
     from ade.approvals.service import BatchVoteResult
     from ade.approvals.stats import ApprovalStats, UserStats
-    from ade.approvals.submission import Findings
     from ade.approvals.views import ApprovalView, PendingApproval, Snoozed, Voted
     from ade.common.calls import Call
     from ade.server.pagination import Page
@@ -226,7 +226,7 @@ class ApprovalsCalls(Section):
     ) -> Call[Findings]:
         """What the rules say about a task, without storing it."""
         from ade.approvals.api_rulebook import CheckPolicies
-        from ade.approvals.submission import Findings
+        from ade.approvals.policy_check import Findings
 
         body = CheckPolicies(
             name=name, tool=tool, args=dict(args or {}), resources=list(resources), tags=list(tags), score=score,

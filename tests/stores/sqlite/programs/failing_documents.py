@@ -7,10 +7,7 @@ import sys
 from msgspec import Raw
 
 from ade.errors import AdeError
-from ade.events.model import Event
-from ade.settings.sections import StoreSettings
-from ade.stores.resource_ports import DocumentWrite
-from ade.stores.sqlite.store import open_sqlite
+from tests.domain import DocumentWrite, Event, StoreSettings, open_sqlite
 
 
 async def main(path: str, count: int) -> None:

@@ -6,11 +6,9 @@ import sys
 from pathlib import Path
 
 from ade.errors import DiskFull
-from ade.settings.sections import StoreSettings
-from ade.stores.ports import Stores
-from ade.stores.sqlite.store import open_sqlite
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
+from tests.domain import Stores, StoreSettings, open_sqlite
 from tests.waiting import eventually
 
 LARGE = '"' + "x" * 100_000 + '"'

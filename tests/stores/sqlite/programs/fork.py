@@ -5,11 +5,9 @@ import os
 import sys
 
 from ade.errors import AdeError
-from ade.settings.sections import StoreSettings
-from ade.stores.ports import Stores
-from ade.stores.sqlite.store import open_sqlite
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
+from tests.domain import Stores, StoreSettings, open_sqlite
 
 
 async def tries(stores: Stores, scene: Scene) -> list[str]:

@@ -5,10 +5,9 @@ import sys
 from pathlib import Path
 
 from ade.errors import AdeError
-from ade.settings.sections import StoreSettings
-from ade.stores.sqlite.store import open_sqlite
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
+from tests.domain import StoreSettings, open_sqlite
 from tests.stores.sqlite.programs.fill_disk import fill
 
 

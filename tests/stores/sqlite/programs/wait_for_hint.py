@@ -4,9 +4,7 @@ import asyncio
 import sys
 import time
 
-from ade.settings.sections import StoreSettings
-from ade.stores.ports import WORK
-from ade.stores.sqlite.store import open_sqlite
+from tests.domain import WORK, StoreSettings, open_sqlite
 
 
 async def main(path: str) -> None:

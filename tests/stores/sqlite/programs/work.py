@@ -3,10 +3,9 @@
 import asyncio
 import sys
 
-from ade.settings.sections import StoreSettings
-from ade.stores.sqlite.store import open_sqlite
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
+from tests.domain import StoreSettings, open_sqlite
 
 
 async def main(path: str, name: str, rounds: int) -> None:
