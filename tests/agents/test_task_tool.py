@@ -21,7 +21,7 @@ from ade.stores.ports import INBOX
 from ade.testing import TestKit, harness
 from tests.agents.runs.fake_agent_app import profiles, settings
 from tests.agents.standins.letta import AGENT, CONVERSATION
-from tests.domain import ClearReason, RedisSettings, Rulebook
+from tests.domain import ClearReason, RedisSettings, Rulebook, User, add_user
 from tests.faults.workers import until
 from tests.stores.urls import store_url
 
@@ -390,7 +390,11 @@ async def test_what_people_must_approve_has_to_be_stored(tool: TaskTool, kit: Te
     await rule(kit, GuardRulesVerdict.DEMAND)
 
     assert "use persist=True" in (await tool.run("hello", "echo", "Echo")).message
-    answer = await tool.run("hello", "echo", "Echo", persist=True)
+    unsigned = await tool.run("hello", "echo", "Echo", persist=True)
+    assert (unsigned.task_id, "it names no author" in unsigned.message) == (None, True)
+    await add_user(kit.stores, User(id="anna"))
+    signed = await kit.app.agents.task_tool(conversation="main", author="anna")
+    answer = await signed.run("hello", "echo", "Echo", persist=True)
     assert await kit.app.handle(answer.task_id or "").status() is Status.REVIEWING
 
 

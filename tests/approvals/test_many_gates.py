@@ -119,6 +119,7 @@ async def shop(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
     async with app:
         stores = (await app.open()).stores
+        await add_user(stores, User(id="ada", roles=frozenset({Role.OPERATOR})))
         for number in range(20):
             await add_user(stores, User(id=f"r{number}", roles=frozenset({Role.REVIEWER})))
         await approvals_repository.apply(stores, read_rulebook(RULES), actor="root")

@@ -1,9 +1,9 @@
 """Attack: someone who can write to the database edits records by hand, past every check of ADE."""
 
-import sqlite3
 from collections.abc import Callable
 from typing import Any
 
+import apsw
 import msgspec
 import pytest
 import redis
@@ -54,9 +54,14 @@ class Database:
 
     def _edit_row(self, table: str, column: str, where: str, edit: Edit) -> None:
         assert self._file is not None
-        with sqlite3.connect(self._file) as file:
-            [(text,)] = file.execute(f"SELECT {column} FROM {table} WHERE {where}").fetchall()
-            file.execute(f"UPDATE {table} SET {column} = ? WHERE {where}", (_edited(text, edit),))
+        # By the library of the store: another copy of SQLite in this process would not see its locks, and on closing
+        # it would remove the write-ahead log and the shared memory that the store still uses.
+        file = apsw.Connection(self._file)
+        file.set_busy_timeout(10_000)
+        file.execute("BEGIN IMMEDIATE")
+        [(text,)] = file.execute(f"SELECT {column} FROM {table} WHERE {where}").fetchall()
+        file.execute(f"UPDATE {table} SET {column} = ? WHERE {where}", (_edited(text, edit),))
+        file.execute("COMMIT")
         file.close()
 
 

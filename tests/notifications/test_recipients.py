@@ -158,7 +158,7 @@ async def test_a_password_that_someone_else_sets_is_reported(office: Office) -> 
     await office.run()
 
     [text] = office.told("rita")
-    assert "The password of your account was set by someone else" in text
+    assert "The password of your account was set by another account, or through its login link" in text
 
 
 async def test_a_token_that_someone_else_creates_is_reported(office: Office) -> None:

@@ -165,7 +165,8 @@ def test_a_draft_is_written_changed_and_submitted(served: Shop) -> None:
 
 
 def test_waiting_for_an_assessment_has_an_end(served: Shop) -> None:
-    draft = served.local("draft", "pack", "item=cup").out.strip()
+    served.person("anna", "operator")
+    draft = served.local("draft", "pack", "item=cup", "--as", "anna").out.strip()
 
     answer = served.remote("submit", draft, "--timeout", "0")
     assert (answer.code, answer.out) == (124, "")
