@@ -17,20 +17,20 @@ from tests.attacks.site import Site
 from tests.domain import Role, User, add_user, create_token
 from tests.waiting import eventually
 
-GUARD = [{"do": "demand", "name": "wire", "policy": "one", "reason": "money"}]
+GUARD = [{"do": "demand", "name": "transfer", "policy": "one", "reason": "money"}]
 POLICY = [{"id": "one", "rules": [{"needed": 1, "roles": ["reviewer"]}]}]
 Tasks = Callable[[Ade, list[Any]], None]
 
 
 def _honest(app: Ade, done: list[Any]) -> None:
-    @app.task(name="wire", queue="far")
+    @app.task(name="transfer", queue="far")
     async def wire(to: str) -> str:
         done.append({"wired": to})
         return "honest"
 
 
 def _crooked(app: Ade, done: list[Any]) -> None:
-    @app.task(name="wire", queue="far")
+    @app.task(name="transfer", queue="far")
     async def wire(to: str) -> str:
         done.append({"wired": "mallory"})
         return "crooked"
@@ -38,7 +38,7 @@ def _crooked(app: Ade, done: list[Any]) -> None:
 
 def _declared(version: str) -> Tasks:
     def tasks(app: Ade, done: list[Any]) -> None:
-        @app.task(name="wire", queue="far", version=version)
+        @app.task(name="transfer", queue="far", version=version)
         async def wire(to: str) -> str:
             done.append({"wired": to, "version": version})
             return version
@@ -48,7 +48,7 @@ def _declared(version: str) -> Tasks:
 
 def _holding(version: str) -> Tasks:
     def tasks(app: Ade, done: list[Any]) -> None:
-        @app.task(name="wire", queue="far", version=version)
+        @app.task(name="transfer", queue="far", version=version)
         async def wire(ctx: Context, to: str) -> str:
             await ctx.hold("send it", about={"to": to}, policy="one")
             done.append({"wired": to, "version": version})
@@ -95,13 +95,13 @@ async def _registered(site: Site, work: Work, tasks: Tasks, **flags: object) -> 
 async def _until_registered(site: Site) -> None:
     async def look() -> bool:
         workers = await site.stores.workers.list_workers()
-        return any("wire" in worker.names for worker in workers)
+        return any("transfer" in worker.names for worker in workers)
 
     await eventually(look)
 
 
 async def _approved(site: Site, **fields: object) -> str:
-    task_id: str = (await site.enqueue("wire", "bot", args={"to": "landlord"}, queue="far", **fields))["id"]
+    task_id: str = (await site.enqueue("transfer", "bot", args={"to": "landlord"}, queue="far", **fields))["id"]
     answer = await site.vote("rita", task_id)
     assert answer.status == 200, answer
     return task_id
@@ -175,7 +175,7 @@ async def test_nor_does_a_step_that_was_approved_for_other_code_go_on(site: Site
     await site.rules(policy=POLICY)
     async with worker(site, _holding("1.0")):
         await _until_registered(site)
-        task_id = (await site.enqueue("wire", args={"to": "landlord"}, queue="far"))["id"]
+        task_id = (await site.enqueue("transfer", args={"to": "landlord"}, queue="far"))["id"]
         await site.until(task_id, "reviewing")
     await site.vote("rita", task_id)
     async with worker(site, _holding("2.0")):
@@ -216,7 +216,7 @@ async def test_nor_does_a_file_that_changed_after_its_worker_started_run(
     module = importlib.import_module(file.stem)
 
     def tasks(app: Ade, _done: list[Any]) -> None:
-        app.task(name="wire", queue="far", cpu=True, max_attempts=1)(module.wire)
+        app.task(name="transfer", queue="far", cpu=True, max_attempts=1)(module.wire)
 
     await site.rules(guard=GUARD, policy=POLICY)
     async with worker(site, tasks):
@@ -233,7 +233,7 @@ async def test_a_worker_of_another_account_does_not_change_the_version_that_peop
     await add_user(site.stores, stranger)
     site.server.tokens["stranger"], _ = await create_token(site.stores, "stranger", lasts_ms=3_600_000)
     for account, version in (("machine", "1.0"), ("stranger", "6.6"), ("stranger", None)):
-        definition = {"name": "wire", "queue": "far", "version": version}
+        definition = {"name": "transfer", "queue": "far", "version": version}
         made = await site.ask(account, "PUT", "/workers/w", {"definitions": [definition], "queues": ["far"]})
         assert made.status == 200, made
     task_id = await _approved(site)

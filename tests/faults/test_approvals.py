@@ -102,6 +102,7 @@ class Scenario:
 
 @pytest.fixture
 async def scenario(site: Site) -> AsyncIterator[Scenario]:
+    await add_user(site.stores, User(id="ada"))
     await add_user(site.stores, User(id="bob", roles=frozenset({"reviewer"})))
     made = Scenario(site)
     yield made

@@ -317,8 +317,9 @@ async def test_bad_words_change_nothing(ops: Operations) -> None:
 
 async def governed(ops: Operations, **options: Any) -> Task:
     """Approved, and in its queue."""
-    made = await new(ops, draft=True, **options)
     ann = await ops.account("ann")
+    draft = NewTask(name="greet", draft=True, **options)
+    made = await create.create_task(ops.services, ops.request(ann, "create_task"), draft)
     submitted = await lifecycle.submit_task(ops.services, ops.request(ann, "submit_task"), made.id, Nothing())
     return await approved(ops, submitted)
 
