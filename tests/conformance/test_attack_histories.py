@@ -198,6 +198,6 @@ class AttackedApprovals(ApprovalHistories):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("store", "share"), shares(20))
+@pytest.mark.parametrize(("store", "share"), shares(5))
 def test_whatever_authors_try_nothing_runs_that_the_rules_do_not_let_pass(store: str, share: int) -> None:
     assert play(AttackedApprovals, store, in_depth=400, steps=40, share=share) > 0

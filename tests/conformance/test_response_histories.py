@@ -178,6 +178,6 @@ class ResponseHistories(StoreHistories):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("store", "share"), shares(5))
+@pytest.mark.parametrize(("store", "share"), shares(1))
 def test_whatever_is_responded_a_run_does_only_what_others_approved(store: str, share: int) -> None:
     assert play(ResponseHistories, store, in_depth=400, steps=40, share=share) > 0

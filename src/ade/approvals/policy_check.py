@@ -67,7 +67,7 @@ async def check(stores: Stores, question: PolicyCheckRequest, rulebook: Rulebook
     rulings = {occasion: await apply_guard(rulebook, case, occasion) for occasion in occasions}
     required = tuple(dict.fromkeys(policy for ruling in rulings.values() for policy in policies_of(ruling)))
     subject = facts.subject(question.name, risk.level)
-    chosen = policy_for(rulebook, subject, risk, required, situation.runtime.timeouts())
+    chosen = policy_for(rulebook, subject, risk, required, situation.runtime.timeouts(), least=least)
     return Findings(
         rulings=rulings,
         risk=risk,

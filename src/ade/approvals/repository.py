@@ -316,6 +316,7 @@ async def demanded(
         tuple(dict.fromkeys(by_rules)),
         situation.runtime.timeouts(),
         chosen=tuple(dict.fromkeys((*review.policies, *chosen))),
+        least=found.least,
     )
     code = await _registered_code(stores, task.name)
     return ApprovalRequirement(

@@ -245,14 +245,15 @@ def policy_for(
     timeouts: Timeouts = _TIMEOUTS,
     *,
     chosen: Sequence[str] = (),
+    least: Risk | None = None,
 ) -> SelectedPolicy:
     """Select the policy for a task that needs approval. Raises InvalidPolicy if a named one does not exist, or all of
     them together demand more than a policy can.
 
     `required` are the policies that guard rules name; USUAL among them requires approval without naming a policy.
     `chosen` are the author's: they are met in addition, and never instead. So are policies whose conditions match only
-    because of tags or resources that the author declared. If nothing but the author's choice asks for approval, that
-    choice alone decides.
+    because of tags or resources that the author declared; `least` is the risk without these. If nothing but the
+    author's choice asks for approval, that choice alone decides.
     """
     known = {entry.policy.id for entry in rulebook.policies}
     for name in (*required, *chosen):
@@ -261,7 +262,10 @@ def policy_for(
                 f"no policy {name[:100]!r} is in the rulebook", advice="`ade policies show` lists its policies"
             )
     trusted = subject.trusted
-    found = [(entry, why) for entry in rulebook.policies if (why := _why(entry, trusted, risk, required)) is not None]
+    without = least or risk
+    found = [
+        (entry, why) for entry in rulebook.policies if (why := _why(entry, trusted, without, required)) is not None
+    ]
     if not found and (required or not chosen):
         found = [_usual(rulebook, risk)]
     by_rules = [entry.policy.id for entry, _ in found]

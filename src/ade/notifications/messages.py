@@ -34,6 +34,7 @@ from ade.notifications.model import (
     ASKS_FOR_VOTE,
     CHANNEL_ADDED,
     CHANNEL_REMOVED,
+    PREFERENCES_CHANGED,
     Channel,
     ChannelKind,
     Notification,
@@ -77,6 +78,7 @@ _ACCOUNT_CHANGES = {
     LOGIN_LINK_CREATED: "A login link was created for your account",
     CHANNEL_ADDED: "A notification channel was added to your account",
     CHANNEL_REMOVED: "A notification channel was removed from your account",
+    PREFERENCES_CHANGED: "The notification preferences of your account were changed",
 }
 # Someone else might have used your token, or a password that they set.
 _ALSO_ONESELF = frozenset({CHANNEL_ADDED, CHANNEL_REMOVED, PASSWORD_SET, PASSWORD_CHANGED})

@@ -258,7 +258,10 @@ class Notification(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def breaks_through(preferences: Preferences, notification: Notification) -> bool:
-    """Whether it is sent immediately, whatever the quiet hours and the digest."""
+    """Whether it is sent immediately, whatever the quiet hours and the digest. Changes of an account always are: whoever
+    takes it over cannot delay the news."""
+    if notification.kind is NotificationKind.ACCOUNT:
+        return True
     if preferences.break_through is BreakThrough.NEVER:
         return False
     least = RiskLevel.HIGH if preferences.break_through is BreakThrough.HIGH else RiskLevel.CRITICAL

@@ -10,7 +10,7 @@ from ade.approvals.model import GateState, PastRun, Review, closed_review, edite
 from ade.errors import AdeError, IllegalTransition, InvalidTask
 from ade.events.model import ALERT, Event, content_digest
 from ade.failures import FAILURES, MAX_THROTTLES, FailureKind, TaskError, grown_timeout_ms
-from ade.tasks.admission import LAST_MOMENT, check_task, needs_of
+from ade.tasks.admission import LAST_MOMENT, check_task, is_own_step, needs_of
 from ade.tasks.changes import Change, ChangePrecondition, change
 from ade.tasks.lifecycle import Status, Verb
 from ade.tasks.model import AfterFailure, Task
@@ -264,6 +264,13 @@ def miss_deadline(task: Task, *, now: int) -> Change:
     return _fail(task, error, guard=ChangePrecondition(version=task.version), now=now)
 
 
+def _check_editable(task: Task) -> None:
+    """Raise InvalidTask for a task of ADE itself: a preview of other arguments would be shown for its task, and a
+    rollback would undo what never ran."""
+    if is_own_step(task.name):
+        raise InvalidTask(f"{task.name} is an internal task of ADE, whose arguments cannot be changed")
+
+
 def _remembered(task: Task) -> Review | None:
     """Return the review with what was signed last, before the task changes."""
     if task.review is None or task.review.gate is None:
@@ -288,6 +295,8 @@ def replay(
     A governed task is submitted, and joins its queue only once it is approved again. `preview_id` is for its next
     preview; `required` are the policies that the guard demands for the corrected arguments.
     """
+    if args is not None:
+        _check_editable(task)
     fields: dict[str, object] = {} if args is None else {"args": args}
     remembers = _remembered(task)
     review = remembers if args is None else edited(remembers, actor, now, ran)
@@ -335,6 +344,8 @@ def edit(task: Task, *, now: int, actor: str | None = None, ran: PastRun | None 
     """Change a draft and check it like a new task. Its dependencies cannot change."""
     if fields.keys() & {"depends_on", "after_failure"}:
         raise InvalidTask("what a draft waits for cannot be changed; make a new draft instead")
+    if "args" in fields:
+        _check_editable(task)
     about: dict[str, object] = {"fields": sorted(fields)}
     if "needs" in fields:
         fields["needs"] = needs_of(fields["needs"])  # type: ignore[arg-type]  # checked there

@@ -17,6 +17,7 @@ from ade.agents.conversations.inbox import ClearReason, Inbox
 from ade.agents.conversations.model import COALESCABLE, KINDS, ItemBatch, ItemKind, Part
 from ade.agents.conversations.rules import merged_content
 from ade.agents.runs.model import AgentProgress, AgentResult, progress_in, result_in
+from ade.approvals.model import Review, with_editor
 from ade.errors import AdeError, NotConfirmed, QueueFull, StoreCorrupt, StoreError, StoreUnavailable
 from ade.failures import FailureKind, TaskError
 from ade.stores.ports import Stores
@@ -209,6 +210,10 @@ class AgentConsumer:
         # All turns share a directory, by which agents find their sessions.
         prompt = prompt_of(batch)
         args = {"workspace": inbox.id, "prompt": prompt, **ids_of(batch, memory)}
+        author, *others = dict.fromkeys(item.author for item in batch.items if item.author) or (None,)
+        review = self._template.review
+        for each in others:  # whoever wrote part of the prompt cannot approve it
+            review = with_editor(review or Review(), each)
         return structs.replace(
             self._template,
             id=turn.task,
@@ -216,7 +221,8 @@ class AgentConsumer:
             description=prompt.strip().partition("\n")[0][:_LONGEST_DESCRIPTION] or f"conversation {inbox.id}",
             idempotency_key=f"turn:{inbox.id}:{turn.task}",  # seqs are reused after an inbox was deleted
             concurrency_key=f"conversation:{inbox.id}",  # serializes a replayed turn with the next one
-            author_id=next((item.author for item in batch.items if item.author), None),
+            author_id=author,
+            review=review,
             source="agent",
         )
 
