@@ -105,6 +105,13 @@ async def new(ops: Operations, **options: Any) -> Task:
     return await create.create_task(ops.services, LOCAL, NewTask(name="greet", **options))
 
 
+async def written(ops: Operations, **options: Any) -> tuple[Task, User]:
+    """A task whose author has an account, as people can approve no other."""
+    ann = await ops.account("ann")
+    new_task = NewTask(name="greet", **options)
+    return await create.create_task(ops.services, ops.request(ann, "create_task"), new_task), ann
+
+
 async def now_there(ops: Operations, task_id: str) -> Task:
     [task] = await ops.services.stores.tasks.get([task_id])
     assert task is not None
@@ -317,9 +324,7 @@ async def test_bad_words_change_nothing(ops: Operations) -> None:
 
 async def governed(ops: Operations, **options: Any) -> Task:
     """Approved, and in its queue."""
-    ann = await ops.account("ann")
-    draft = NewTask(name="greet", draft=True, **options)
-    made = await create.create_task(ops.services, ops.request(ann, "create_task"), draft)
+    made, ann = await written(ops, draft=True, **options)
     submitted = await lifecycle.submit_task(ops.services, ops.request(ann, "submit_task"), made.id, Nothing())
     return await approved(ops, submitted)
 
@@ -351,7 +356,7 @@ async def test_the_guard_is_asked_before_a_run(ops: Operations) -> None:
 
 
 async def test_a_run_waits_for_people_and_begins_anew(ops: Operations) -> None:
-    made, ada = await new(ops), await hand(ops)
+    (made, _), ada = await written(ops), await hand(ops)
     [run] = await ada.claim()
     answer = await ada.hold(run, "the second part")
     assert (answer.may_go_on, answer.status) == (False, Status.REVIEWING)

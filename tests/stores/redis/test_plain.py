@@ -15,7 +15,15 @@ from tests.servers.pool import Pool
 from tests.servers.server import Server
 
 STREAM = "ade:queue:tasks:default:5"
-OWN = {"SEQ", "RUN_ID", "LOGGED", "NEEDS", "APPROVED", "TEAM", "TICKET"}  # what differs from task to task, or is not there
+OWN = {
+    "SEQ",
+    "RUN_ID",
+    "LOGGED",
+    "NEEDS",
+    "APPROVED",
+    "TEAM",
+    "TICKET",
+}  # differs, or is absent
 
 
 @pytest.fixture
