@@ -182,3 +182,16 @@ async def test_people_approve_the_tool_call_that_the_guard_judges(site: Site) ->
     await site.vote("rita", task["id"])
     other = await hold({"command": "rm /tmp/0ther-file"}, {"command": "rm /tmp/[hidden]-file"})
     assert other.json()["may_go_on"] is False  # it looks the same, and is another call
+
+
+async def test_a_declared_risk_does_not_replace_the_reviewers(site: Site) -> None:
+    """The author names something critical, so that a policy for high risks applies, which asks a friend alone."""
+    night = {"id": "night", "from_level": "high", "rules": [{"needed": 1, "users": ["rob"]}]}
+    guard = [{"do": "demand", "name": "wire", "reason": "money"}]
+    await site.rules(criticality={"bank:*": 10, "db:*": 100}, guard=guard, policy=[night])
+    task = await site.enqueue("wire", args={"to": "mallory"}, resources=["db:*", "db:a"])
+    await site.vote("rob", task["id"])
+    assert await site.status(task["id"]) == "reviewing"
+    review = (await site.task(task["id"])).review
+    assert review is not None
+    assert review.gates[-1].required == ("usual",)

@@ -258,8 +258,8 @@ class Notification(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def breaks_through(preferences: Preferences, notification: Notification) -> bool:
-    """Whether it is sent immediately, whatever the quiet hours and the digest. Changes of an account always are: whoever
-    takes it over cannot delay the news."""
+    """Whether it is sent immediately, whatever the quiet hours and the digest. Changes of an account always are, so
+    that no one who takes it over delays the news."""
     if notification.kind is NotificationKind.ACCOUNT:
         return True
     if preferences.break_through is BreakThrough.NEVER:
