@@ -8,6 +8,7 @@ from ade.approvals.rulebook_document import as_document
 from ade.errors import LockNotPermitted
 from tests.attacks.site import Site
 from tests.domain import read_rulebook
+from tests.waiting import eventually
 
 PROD = {"names": ["prod:*"], "roles": ["admin"], "accounts": ["bot"]}
 
@@ -76,7 +77,11 @@ async def test_a_run_locks_in_the_name_of_its_author_and_not_of_its_worker(site:
         async with app.lock(name):
             return "locked"
 
+    async def is_registered() -> bool:
+        return any(each.name == "locker" for each in await site.stores.workers.definitions())
+
     async with app.worker(queues=["lockers"]):
+        await eventually(is_registered)
         forbidden = await site.enqueue("locker", by="bot", args={"name": "prod:db"}, queue="lockers")
         allowed = await site.enqueue("locker", by="olga", args={"name": "prod:db"}, queue="lockers")
         ended = await site.until(forbidden["id"], "failed")

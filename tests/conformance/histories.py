@@ -66,6 +66,9 @@ def play(histories: type[StoreHistories], backend_name: str, *, in_depth: int, s
     return machine.played
 
 
+PER_SHARE = 400 if IS_DEEP else 100
+
+
 def shares(count: int) -> list[tuple[str, int]]:
     """The parameters of histories that are told to both stores many times. In `make test-all` each share is a test, so
     that several processes can tell them at once.

@@ -27,7 +27,7 @@ from ade.worker.context_backend import StoreContextBackend
 from ade.worker.messages import EnqueueChildren
 from ade.worker.run import Run
 from tests.conformance.approval_shop import PLAIN, POLICIES, PREVIEWED, add_people, handler_of
-from tests.conformance.histories import play, shares
+from tests.conformance.histories import PER_SHARE, play, shares
 from tests.conformance.test_approval_histories import REVIEWERS, ApprovalHistories, anybody, authors, pick, seldom
 from tests.domain import Definition, Schedule, Stores, TaskSettings, Worker, read_rulebook, uuid7
 
@@ -200,4 +200,4 @@ class AttackedApprovals(ApprovalHistories):
 @pytest.mark.deep
 @pytest.mark.parametrize(("store", "share"), shares(5))
 def test_whatever_authors_try_nothing_runs_that_the_rules_do_not_let_pass(store: str, share: int) -> None:
-    assert play(AttackedApprovals, store, in_depth=400, steps=40, share=share) > 0
+    assert play(AttackedApprovals, store, in_depth=PER_SHARE, steps=40, share=share) > 0

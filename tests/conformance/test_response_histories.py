@@ -19,7 +19,7 @@ from ade.approvals import service as approvals_service
 from ade.approvals.run_gates import RunStep, request_step_approval
 from ade.errors import AdeError
 from ade.failures import FailureKind, TaskError
-from tests.conformance.histories import StoreHistories, play, shares
+from tests.conformance.histories import PER_SHARE, StoreHistories, play, shares
 from tests.domain import (
     ApprovalProof,
     ClaimRequest,
@@ -180,4 +180,4 @@ class ResponseHistories(StoreHistories):
 @pytest.mark.deep
 @pytest.mark.parametrize(("store", "share"), shares(1))
 def test_whatever_is_responded_a_run_does_only_what_others_approved(store: str, share: int) -> None:
-    assert play(ResponseHistories, store, in_depth=400, steps=40, share=share) > 0
+    assert play(ResponseHistories, store, in_depth=PER_SHARE, steps=40, share=share) > 0

@@ -34,7 +34,9 @@ InboxName = Annotated[str, described(pattern=f"^{_WORD}{{1,200}}$")]
 AccountName = Annotated[str, described(pattern="^[^\\u0000-\\u0020\\u007f-\\u00a0{}:/,\"'`]{1,100}$")]
 Account = Annotated[AccountName, Meta(min_length=1, max_length=100)]
 RoleName = Annotated[str, described(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,49}$")]
-LockName = Annotated[str, described(pattern="^[^\\u0000-\\u001f\\u007f-\\u00a0{}]{1,512}$")]  # up to 512 bytes
+_AT_THE_ENDS, _WITHIN = "[^\\u0000-\\u0020\\u007f-\\u00a0{}]", "[^\\u0000-\\u001f\\u007f-\\u00a0{}]"
+# Up to 512 bytes.
+LockName = Annotated[str, described(pattern=f"^{_AT_THE_ENDS}({_WITHIN}{{0,510}}{_AT_THE_ENDS})?$")]
 Label = Annotated[str, described(minLength=1, maxLength=100)]  # of printable characters, as keys are
 Reference = Annotated[str, described(minLength=1, maxLength=200)]  # of printable characters too
 Key = Annotated[str, described(minLength=1, maxLength=500)]
