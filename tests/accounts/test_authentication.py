@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ade.accounts.authentication import REFUSALS, WRONG, CallerCache, authenticate, require_own
 from ade.accounts.sessions import end, end_all, sign_in
@@ -229,7 +229,7 @@ class Counted:
 
 def counted(stores: Stores) -> tuple[Stores, Counted]:
     documents = Counted(stores)
-    return replace(stores, documents=documents), documents  # type: ignore[arg-type]  # it stands in for the whole
+    return replace(stores, documents=documents), documents  # it stands in for the whole
 
 
 async def test_many_requests_cost_one_look(stores: Stores) -> None:

@@ -1,10 +1,10 @@
 """Somebody dies half-way through putting a task before people: the next one who looks carries on."""
 
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from ade import Status, Task
 from ade.approvals import submission

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from ade.approvals.repository import RULEBOOK_CHANGED, SELF_REVIEW_ALLOWED, RulebookCache, apply, history, load
 from ade.errors import StaleWrite

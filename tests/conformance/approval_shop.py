@@ -1,10 +1,10 @@
 """Where histories of approvals happen: the people, the rules, and what workers know; and clients that go deaf."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any, cast
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from ade.approvals import repository as approvals_repository
 from ade.errors import StoreUnavailable

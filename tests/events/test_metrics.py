@@ -1,9 +1,9 @@
 """Metrics: counters that outlive processes, and gauges of what is there now."""
 
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import parser
 
 from ade import VERSION, Status

@@ -7,10 +7,10 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from ade.app.ade import Ade
 from ade.approvals.digest import Preview

@@ -5,8 +5,9 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from ade.events.metrics_collector import MetricsCollector, load_totals
 from ade.settings import Settings

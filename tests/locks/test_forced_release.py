@@ -1,10 +1,10 @@
 """A lock that an operator takes away: its holder hears of it at once, and so does a waiter whose place is gone."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ade.errors import LockLost, LockPlaceLost, LockTimeout
 from tests.domain import LockHolder, LockLimits, LockMode, LockQuery, StoreLockClient, Stores, validate_request

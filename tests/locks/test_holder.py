@@ -4,10 +4,10 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ade.errors import DeadlockVictim, LockLost, LockTimeout, StaleToken, StoreUnavailable, UpgradeDeadlock
 from ade.locks.holder import Fence, HeldLock, LockHolder

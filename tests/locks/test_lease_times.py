@@ -3,10 +3,10 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ade.errors import InvalidLock
 from ade.locks.holder import HeldLock, LockHolder

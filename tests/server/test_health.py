@@ -1,8 +1,9 @@
 """Whether a server can do its work, and how everything is."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from ade import VERSION
 from ade.errors import StoreUnavailable

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ade.common.gcra import RateState, available, next_allowed_ms, possible, take
 from ade.errors import StoreUnavailable
@@ -172,9 +172,9 @@ async def test_when_the_store_is_away_all_who_wait_are_told_at_once(clock: TestC
 
 
 def _with(counting: object, clock: TestClock) -> Stores:
-    empty = dict.fromkeys(Stores.__slots__)
+    empty = dict.fromkeys(Stores.__struct_fields__)
     made = Stores(**empty)  # type: ignore[arg-type]  # nothing else of it is looked at
-    return replace(made, documents=counting, clock=clock)  # type: ignore[arg-type]
+    return replace(made, documents=counting, clock=clock)
 
 
 Steps = st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 2)), min_size=50, max_size=400)

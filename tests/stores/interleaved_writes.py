@@ -1,7 +1,8 @@
 """Something that happens between somebody's look at the documents and what he writes then."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ade.stores.resource_ports import Document, DocumentStore, DocumentWrite
 from tests.domain import Event, Stores

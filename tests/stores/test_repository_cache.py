@@ -4,10 +4,10 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ade.approvals.repository import apply, load
 from ade.stores.redis.client.client import RedisClient

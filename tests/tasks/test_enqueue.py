@@ -1,7 +1,6 @@
 """Tasks come in whole or not at all."""
 
 import asyncio
-import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -205,7 +204,7 @@ async def test_a_caller_that_gives_up_takes_no_arguments_away_from_a_task_that_w
             await asyncio.Event().wait()
             return await adding
 
-    watched = dataclasses.replace(stores, tasks=cast("TaskStore", Watched()))
+    watched = structs.replace(stores, tasks=cast("TaskStore", Watched()))
     args = Raw(b'{"a":"' + b"x" * 500 + b'"}')
     task = Task(id=uuid7(stores.clock.now(), os.urandom(10)), name="work", args=args)
     call = asyncio.ensure_future(enqueue(watched, payloads, [task]))

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from ade import Status, Task
 from ade.errors import StoreUnavailable, UnknownTask, WaitTimeout
@@ -65,7 +65,7 @@ class GoesAway:
 
 async def test_a_store_that_goes_away_is_told_to_those_who_wait(queue: QueueDriver, stores: Stores) -> None:
     task = await queue.enqueue()
-    failing = replace(stores, tasks=GoesAway(stores))  # type: ignore[arg-type] # only `get` is asked for
+    failing = replace(stores, tasks=GoesAway(stores))  # only `get` is asked for
 
     with pytest.raises(StoreUnavailable):
         await CompletionWatcher(failing).wait(task.id, 30)

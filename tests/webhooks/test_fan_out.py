@@ -1,8 +1,7 @@
 """Every event makes one task for each webhook that wants it, whoever dies in between."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from ade.errors import InvalidWebhook, StoreUnavailable
 from ade.stores.ports import ClaimRequest, EventLog, Stores
@@ -74,7 +73,7 @@ async def test_a_crash_before_the_cursor_delivers_nothing_twice(
     stores: Stores, payloads: Payloads, webhook: Webhook
 ) -> None:
     await happen(stores, payloads, "a", "b")
-    dying = replace(stores, events=DiesBeforeItsCursor(stores.events))  # type: ignore[arg-type]  # all else is the real one's
+    dying = replace(stores, events=DiesBeforeItsCursor(stores.events))  # all else is the real one's
 
     for _ in range(3):
         with pytest.raises(StoreUnavailable):

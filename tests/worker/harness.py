@@ -5,11 +5,11 @@ import inspect
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
 from msgspec import Raw, structs
+from msgspec.structs import replace
 
 from ade import Task
 from ade.failures import Backoff

@@ -3,10 +3,10 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ade import Status, Task
 from ade.agents import registry

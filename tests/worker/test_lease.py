@@ -5,10 +5,10 @@ import os
 import signal
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from ade import Status
 from ade.errors import StoreUnavailable

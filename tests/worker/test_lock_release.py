@@ -3,10 +3,10 @@
 import asyncio
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from ade import Context, RateLimited, Status, SyncContext, write
 from ade.errors import RunOver

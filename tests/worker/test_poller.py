@@ -1,10 +1,10 @@
 """How a worker gets and finishes work."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ade import Status, Task
 from ade.errors import StaleWrite, StoreUnavailable

@@ -5,13 +5,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from ade import Status, SyncContext, Task
 from ade.errors import StoreUnavailable

@@ -7,15 +7,13 @@ reordering that queue. Otherwise one of the waiters in the cycle becomes the vic
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from ade.locks.model import LockMode, LockRequest, conflict, place_in_line
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(Struct, frozen=True):
     """`waiter` cannot go on before `blocker` does. Both are ids of requests; a ring goes through their scopes."""
 
     waiter: str
@@ -29,23 +27,20 @@ class Edge:
 Cycle = tuple[Edge, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class QueueReorder:
+class QueueReorder(Struct, frozen=True):
     """Resolve the deadlock by moving a waiter ahead of another one."""
 
     request_id: str
     before: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeadlockVictimChoice:
+class DeadlockVictimChoice(Struct, frozen=True):
     """Resolve the deadlock by failing this waiter."""
 
     request_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class GrantReturn:
+class GrantReturn(Struct, frozen=True):
     """Resolve the deadlock by taking granted locks back from a task that no worker has claimed yet."""
 
     request_id: str

@@ -3,7 +3,6 @@
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum, auto
 from functools import lru_cache
 from typing import Any, Literal
@@ -256,8 +255,7 @@ def not_admitted(found: Iterable[tuple[str, LockRule]], account: str | None, rol
 # Limits: waiters per resource, requests per owner, and the request rate of an owner.
 
 
-@dataclass(frozen=True, slots=True)
-class LockLimits:
+class LockLimits(Struct, frozen=True):
     """Limits of lock requests.
 
     An owner can send `acquires` requests in `acquires_per_ms` milliseconds (None: no limit).
@@ -269,8 +267,7 @@ class LockLimits:
     acquires_per_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LockLoad:
+class LockLoad(Struct, frozen=True):
     """Current load: the length of the longest wait queue, the owner's requests, and its used rate.
 
     `full_at` is the time, in microseconds of steady time, at which the whole rate is available again.

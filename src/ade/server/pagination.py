@@ -12,7 +12,6 @@ import binascii
 import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -94,8 +93,7 @@ class VersionedRecord(Struct, Generic[T], frozen=True):
     version: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class RawContent:
+class RawContent(Struct, frozen=True, kw_only=True):
     """A response that is not a record: text, a file, or JSON as it was stored."""
 
     media_type: str

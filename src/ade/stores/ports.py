@@ -6,7 +6,6 @@ server; decisions use `Stores.clock.now()`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from msgspec import Raw, Struct
@@ -378,8 +377,7 @@ class BlockingInserts(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stores:
+class Stores(Struct, frozen=True, kw_only=True):
     """All parts of one open store, as assembled by `ade.composition`."""
 
     tasks: TaskStore

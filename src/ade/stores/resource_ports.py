@@ -8,11 +8,11 @@ from msgspec import Raw, Struct
 from ade.agents.model import Agent, AgentStatus, AgentUse
 from ade.errors import StaleWrite
 from ade.events.model import Event
-from ade.locks.deadlocks import Resolution
 from ade.locks.model import LockLimits, LockRequest
 
-if TYPE_CHECKING:  # slow to import, and few processes need it
+if TYPE_CHECKING:  # slow to import, and few processes need them
     from ade.agents.conversations.inbox import Inbox, InboxChange, InboxSummary
+    from ade.locks.deadlocks import Resolution
 
 
 class LockQuery(Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class LockStore(Protocol):
     async def take_away(self, namespace: str, request_id: str, *, reason: str, by: str) -> LockRequest | None:
         """Force the end of a grant or a wait, and send a LOST wake-up to its holder; None if it is gone."""
 
-    async def cure(self, namespace: str, cure: Resolution, cycle: tuple[str, ...]) -> LockRequest | None:
+    async def cure(self, namespace: str, cure: "Resolution", cycle: tuple[str, ...]) -> LockRequest | None:
         """Resolve a deadlock: abort the victim, let a waiter go first, or take locks back from an unclaimed task.
 
         None if the cycle has changed meanwhile.

@@ -5,7 +5,6 @@ import math
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from inspect import Parameter
@@ -14,7 +13,7 @@ from typing import Any, Never, NoReturn
 from uuid import UUID
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ade.errors import InvalidArguments, InvalidResult, InvalidTask, close_names
 
@@ -119,8 +118,7 @@ def _read_model(model: Any, plain: object) -> object:
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
+class Parameters(Struct, frozen=True, kw_only=True):
     """The parameters that a caller fills, by name and in order. The worker fills `context`."""
 
     function_name: str

@@ -4,8 +4,9 @@ A status changes only through `step`. Final statuses are computed from the table
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum, auto
+
+from msgspec import Struct
 
 from ade.errors import IllegalTransition
 
@@ -61,8 +62,7 @@ class Verb(StrEnum):
     DISCARD = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class TransitionRule:
+class TransitionRule(Struct, frozen=True):
     """The statuses in which a verb is allowed, and its targets. The first target is the default.
 
     A verb without targets leaves the status unchanged.

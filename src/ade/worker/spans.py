@@ -2,10 +2,10 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, cast
 
 from msgspec import structs
+from msgspec.structs import replace
 from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.context import Context

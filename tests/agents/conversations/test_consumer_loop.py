@@ -1,10 +1,10 @@
 """One conversation: batch after batch, in order, each confirmed when its consumer is done and not before."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from ade.agents.conversations import batch_lease, durable_inbox
 from ade.agents.conversations import rules as conversations_rules

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from ade.agents.conversations import rules as conversations_rules
 from ade.agents.conversations.consumer_loop import ENDED, IDLE, LOOKED, REFUSED, RESTING, SETTLED, ConversationProbe

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ade.events.feed import _TOPICS
 from ade.events.feed_items import FeedHeartbeat, Gap, Item

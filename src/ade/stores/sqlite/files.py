@@ -2,8 +2,9 @@
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ade.errors import InvalidUrl, StoreReadOnly, StoreUnsupported
 
@@ -32,8 +33,7 @@ _MOUNTS = Path("/proc/self/mountinfo")
 _ESCAPED = re.compile(r"\\([0-7]{3})")  # an escaped space, tab, newline, or backslash in a mount point
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseFiles:
+class DatabaseFiles(Struct, frozen=True):
     """The database file and the files and directories next to it."""
 
     path: Path
