@@ -78,7 +78,7 @@ def test_nothing_at_all_shows_the_help(ade: Call) -> None:
     ("arguments", "says"),
     [
         (["taks"], "There is no command 'taks'. Did you mean `tasks`?"),
-        (["qqq"], "There is no command 'qqq'. `ade --help` lists them."),
+        (["qqq"], "There is no command 'qqq'. `ade --help` shows what it takes."),
         (["tasks", "--limt", "3"], "No such option '--limt'"),
         (["tasks", "--limit", "0"], "Invalid value for '--limit'"),
         (["tasks", "--status", "bogus"], "'bogus' is not one of 'draft'"),

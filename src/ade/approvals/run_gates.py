@@ -145,7 +145,7 @@ def _text_of(vote: Vote) -> str:
 
 def _denial(step: str, response: Vote, args: Any) -> str:
     """Return what a denied handler or agent reads."""
-    said = f"{response.voter} did not approve: {step}."
+    said = f"{response.voter} did not approve: {step}{'' if step.endswith(('.', '?', '!')) else '.'}"
     if text := _text_of(response).strip():
         said += f" Response: {text}"
     if args is not None:

@@ -136,8 +136,7 @@ def _no_such_command(name: str) -> str:
     from difflib import get_close_matches
 
     nearest = get_close_matches(name, COMMANDS, n=1)
-    hint = f"Did you mean `{nearest[0]}`?" if nearest else "`ade --help` lists them."
-    return f"There is no command {name!r}. {hint}"
+    return f"There is no command {name!r}.{f' Did you mean `{nearest[0]}`?' if nearest else ''}"
 
 
 @click.group("ade", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
