@@ -25,7 +25,7 @@ _GOVERNED = ("digest",)  # of a task that had to be approved: what ran
 _LOCK, _LOCK_MAYBE = ("namespace", "request_id", "state", "items", "scope"), ("purpose",)
 _SESSION, _DELEGATION = (
     ("account", "session"),
-    ("delegation", "delegator", "delegate", "starts_at", "ends_at", "conditions"),
+    ("delegation", "delegator", "delegate", "starts_at", "ends_at", "cascades", "conditions"),
 )
 _SESSION_MAYBE = ("ip", "link_by")
 _AGENT_RUN, _AGENT = ("task_id", "run_id", "subagent_type"), ("session_id", "agent_id", "conversation_id", "model")
@@ -185,6 +185,7 @@ FIELDS: Mapping[str, str] = {
     "batch_id": "the batch, counted in its inbox",
     "by": "who did it",
     "capabilities": "what the agent can do",
+    "cascades": "whether the delegate can delegate further",
     "cleared_count": "how many items",
     "client_message_id": "what whoever sent the item calls it, or `cm-` and its id",
     "conditions": "what the delegation is limited to",

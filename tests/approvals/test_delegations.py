@@ -43,6 +43,7 @@ async def test_somebody_goes_away_and_another_answers(stores: Stores, clock: Tes
         "delegate": "bob",
         "starts_at": clock.now(),
         "ends_at": made.ends_at,
+        "cascades": False,
         "conditions": {"names": ["deploy*"]},
     }
 

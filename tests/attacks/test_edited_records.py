@@ -8,7 +8,9 @@ import msgspec
 import pytest
 import redis
 
+from ade.approvals.delegations import DELEGATIONS
 from tests.attacks.site import PASSWORD, Site
+from tests.domain import Delegation
 
 GUARD = [{"do": "demand", "name": "pay", "policy": "one", "reason": "money"}]
 POLICY = [{"id": "one", "rules": [{"needed": 1, "roles": ["reviewer"]}]}]
@@ -199,6 +201,83 @@ async def test_an_edited_rulebook_is_reported(site: Site, database: Database) ->
     await site.rules(guard=GUARD, policy=POLICY)
     database.document("rulebook", "current", lambda newest: newest["rules"].update(guard=[]))
     assert await _verify(site) == ["the rulebook in force is not what was applied: its rules were edited"]
+
+
+RITAS = [{"id": "one", "rules": [{"needed": 1, "users": ["rita"]}]}]
+
+
+async def _lent(site: Site, by: str, to: str, **fields: object) -> str:
+    answer = await site.ask(by, "POST", "/delegations", {"delegate": to, "ends": 3_600, **fields})
+    assert answer.status == 201, answer
+    return str(answer.json()["id"])
+
+
+async def test_a_vote_through_a_delegation_that_no_one_created_is_reported(site: Site, database: Database) -> None:
+    """The owner of the database lets rob vote for rita for a moment, and then hides it."""
+    await site.rules(guard=GUARD, policy=RITAS)
+    lent = await _lent(site, "rosa", "rob")
+    task_id = await _reviewed(site)
+    database.document("delegation", lent, lambda delegation: delegation.update(delegator="rita"))
+    assert await _verify(site) == [f"delegation {lent} from rita to rob is not what was created: it was edited"]
+    assert (await site.vote("rob", task_id, for_whom="rita")).status == 200
+    await site.until(task_id, "completed")
+    database.document("delegation", lent, lambda delegation: delegation.update(delegator="rosa"))
+    assert await _verify(site) == [
+        f"task {task_id}: approval {task_id}.1: the vote by rob for rita is not valid: a delegation from rita to rob"
+        " was needed, and it is not in the log"
+    ]
+    report = (await site.ask("olga", "POST", "/audit/verify", {})).json()
+    assert f"task {task_id} was queued under approval {task_id}.1, which was not met" in report["broken"]
+
+
+async def test_so_is_one_through_a_delegation_for_something_else(site: Site, database: Database) -> None:
+    two = [{"id": "one", "rules": [{"needed": 1, "users": ["rita"]}, {"needed": 1, "users": ["rosa"]}]}]
+    await site.rules(guard=GUARD, policy=two)
+    lent = await _lent(site, "rita", "rob", names=["deploy"])
+    task_id = await _reviewed(site)
+    database.document("delegation", lent, lambda delegation: delegation.update(names=["pay"]))
+    await site.vote("rob", task_id, "reject", for_whom="rita")
+    assert await _verify(site) == [
+        f"delegation {lent} from rita to rob is not what was created: it was edited",
+        f"task {task_id}: approval {task_id}.1: the vote by rob for rita is not valid: a delegation from rita to rob"
+        " was needed, and it does not cover this task",
+    ]
+
+
+async def test_a_delegation_that_was_revived_or_copied_is_reported(site: Site, database: Database) -> None:
+    lent = await _lent(site, "rita", "rob")
+    await _do(site, "rita", "DELETE", f"/delegations/{lent}")
+    assert await _verify(site) == []
+    database.document("delegation", lent, lambda delegation: delegation.update(is_revoked=False))
+    assert await _verify(site) == [f"delegation {lent} from rita to rob is not revoked, and not so by the log"]
+    copied = DELEGATIONS.put("copy", await _stored_delegation(site, lent), seen=0)
+    await site.stores.documents.write([copied])
+    assert "delegation copy from rita to rob is in the store, and was never created by the log" in await _verify(site)
+
+
+async def _stored_delegation(site: Site, delegation_id: str) -> Delegation:
+    stored = await DELEGATIONS.get(site.stores, delegation_id)
+    assert stored is not None
+    return stored.record
+
+
+async def test_honest_delegations_are_no_difference(site: Site) -> None:
+    """Through one, through two, for one approval alone; two of them are revoked later."""
+    await site.rules(guard=GUARD, policy=RITAS)
+    lent = await _lent(site, "rita", "rob", names=["p*"], cascades=True)
+    passed_on = await _lent(site, "rob", "rosa")
+    for voter in ("rob", "rosa"):
+        task_id = await _reviewed(site)
+        assert (await site.vote(voter, task_id, for_whom="rita")).status == 200
+        await site.until(task_id, "completed")
+    await _do(site, "rita", "DELETE", f"/delegations/{lent}")
+    await _do(site, "rob", "DELETE", f"/delegations/{passed_on}")
+    task_id = await _reviewed(site)
+    await _do(site, "rita", "POST", f"/approvals/{task_id}/delegate", {"to": "rosa"})
+    await site.vote("rosa", task_id)
+    await site.until(task_id, "completed")
+    assert (await site.task(task_id)).review.gates[0].votes[0].chain == ("rita", "rosa")
+    assert await _verify(site) == []
 
 
 async def test_what_retention_removed_is_no_difference(site: Site) -> None:

@@ -267,6 +267,12 @@ class ApprovalHistories(StoreHistories):
         )
         self.attempt(lambda stores: delegations.create(stores, wanted, actor=delegator))
 
+    @rule(number=pick, delegator=st.sampled_from([*ROLES]), delegate=st.sampled_from([*ROLES]))
+    def delegate_one_approval(self, number: int, delegator: str, delegate: str) -> None:
+        if task := self.some(number):
+            self.attempt(lambda stores: approvals_service.delegate_approval(stores, task.id, delegate, actor=delegator))
+            self.vote(number, delegate, Decision.APPROVE, True, delegator, True, False, False)
+
     @rule(number=pick)
     def withdraw(self, number: int) -> None:
         known = self.do(delegations.list_delegations(self.stores))
@@ -380,6 +386,7 @@ class ApprovalHistories(StoreHistories):
                 assert self.records.add(event) is None
             self.read_to = events[-1].seq
         assert self.judge.complaints == []
+        assert self.proof.unproven_votes() == []
         for task in self.do(self.stores.tasks.get(self.ids)):
             assert task is not None
             assert list(self.records.task_differences(task)) == []

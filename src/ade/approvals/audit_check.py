@@ -3,12 +3,15 @@
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from ade.accounts.model import USER_ADDED, USER_CHANGED, User
 from ade.accounts.users import USERS
+from ade.approvals.delegations import DELEGATIONS, RETENTION_MS
 from ade.approvals.digest import digest_at, digest_of
 from ade.approvals.errors import InvalidSubject
-from ade.approvals.model import AFTER_THE_FACT, MOST_GATES, Gate, GateState
-from ade.approvals.proof import ApprovalProof
+from ade.approvals.model import AFTER_THE_FACT, MOST_GATES, Delegation, Gate, GateState
+from ade.approvals.proof import ApprovalProof, LoggedDelegation
 from ade.approvals.repository import CURRENT, EDITIONS, NEWEST, RULEBOOK_CHANGED, RulebookVersion
 from ade.approvals.review_requests import review_of
 from ade.errors import AuditBroken
@@ -48,6 +51,7 @@ async def audit_report(
             entries=checked,
             approved_starts=proof.starts,
             unknown_starts=proof.unknown,
+            differences=tuple(proof.unproven_votes()[:_MOST_LISTED]),
             broken=error.detail,
             advice=error.advice or None,
         )
@@ -155,6 +159,8 @@ class LoggedRecords:
                     yield line
         for line in await self._settled_documents(stores, copy):
             yield line
+        for line in self.proof.unproven_votes():
+            yield line
 
     async def _settled(self, stores: Stores, copy: AuditCopy, task: Task) -> list[str]:
         """Compare a task until it did not change between the two reads around the comparison."""
@@ -214,11 +220,15 @@ class LoggedRecords:
     def _is_older(self, at: int) -> bool:
         return self._since is None or at < self._since
 
-    # Accounts and rulebooks
+    # Accounts, delegations, and rulebooks
 
     async def document_differences(self, stores: Stores) -> list[str]:
-        """Return a line for each difference between accounts or rulebooks and the log."""
-        return [*await self._of_users(stores), *await self._of_rulebooks(stores)]
+        """Return a line for each difference between accounts, delegations, or rulebooks and the log."""
+        return [
+            *await self._of_users(stores),
+            *await self._of_delegations(stores),
+            *await self._of_rulebooks(stores),
+        ]
 
     async def _of_users(self, stores: Stores) -> list[str]:
         lines: list[str] = []
@@ -234,6 +244,24 @@ class LoggedRecords:
             f"account {name} is in the log, and missing in the store" for name in self._users if name not in users
         ]
         self.compared += len(users)
+        return lines
+
+    async def _of_delegations(self, stores: Stores) -> list[str]:
+        lines: list[str] = []
+        stored = {name: each.record for name, each in (await DELEGATIONS.all(stores)).items()}
+        logged, now = self.proof.delegations, stores.clock.now()
+        for name, record in stored.items():
+            what = f"delegation {name} from {record.delegator} to {record.delegate}"
+            if name in logged:
+                lines += _of_delegation(what, record, logged[name])
+            elif not self.proof.may_be_older(record.delegator, record.delegate, record.starts_at):
+                lines.append(f"{what} is in the store, and was never created by the log")
+        lines += [
+            f"delegation {name} is in the log, and missing in the store"
+            for name, each in logged.items()
+            if name not in stored and now < each.record.ends_at + RETENTION_MS
+        ]
+        self.compared += len(stored)
         return lines
 
     async def _of_rulebooks(self, stores: Stores) -> list[str]:
@@ -309,6 +337,16 @@ def _of_user(name: str, user: User, logged: _LoggedUser) -> list[str]:
         lines.append(f"account {name} is {'active' if user.is_active else 'not active'}, and not so by the log")
     if not lines and logged.digest is not None and record_digest(user) != logged.digest:
         lines.append(f"account {name} is not as it was written: its password, owner, or name was edited")
+    return lines
+
+
+def _of_delegation(what: str, stored: Delegation, logged: LoggedDelegation) -> list[str]:
+    lines: list[str] = []
+    if stored.is_revoked != (logged.revoked_at is not None):
+        lines.append(f"{what} is {'revoked' if stored.is_revoked else 'not revoked'}, and not so by the log")
+    cascades = logged.record.cascades if logged.tells_cascades else stored.cascades
+    if structs.replace(stored, is_revoked=False) != structs.replace(logged.record, cascades=cascades):
+        lines.append(f"{what} is not what was created: it was edited")
     return lines
 
 

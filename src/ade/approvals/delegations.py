@@ -12,6 +12,7 @@ from ade.approvals.model import (
     CYCLE_FOUND,
     DELEGATION_CREATED,
     DELEGATION_REVOKED,
+    MAX_DELEGATION_MS,
     Delegation,
     name_fits,
 )
@@ -22,11 +23,10 @@ from ade.stores.ports import Stores
 from ade.stores.repository import Repository, decided
 from ade.tasks.enqueue import fresh_id
 
-_RETENTION_MS = 90 * 86_400_000  # after its end, to explain why a vote counted
-DELEGATIONS = Repository("delegation", Delegation, lambda delegation: delegation.ends_at + _RETENTION_MS)
+RETENTION_MS = 90 * 86_400_000  # after its end, to explain why a vote counted
+DELEGATIONS = Repository("delegation", Delegation, lambda delegation: delegation.ends_at + RETENTION_MS)
 
 
-MAX_DELEGATION_MS = 90 * 86_400_000
 _WILD = re.compile(r"[*?\[]")
 
 
@@ -220,6 +220,7 @@ def _event(kind: str, delegation: Delegation, now: int, actor: str) -> Event:
         "delegate": delegation.delegate,
         "starts_at": delegation.starts_at,
         "ends_at": delegation.ends_at,
+        "cascades": delegation.cascades,
         "conditions": conditions_of(delegation),
     }
     return Event(type=kind, at=now, actor=actor, payload=payload)

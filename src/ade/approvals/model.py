@@ -15,6 +15,7 @@ from ade.approvals.risk import RiskLevel
 
 
 DEEPEST = 3
+MAX_DELEGATION_MS = 90 * 86_400_000
 
 DELEGATION_CREATED, DELEGATION_REVOKED = "delegation.created", "delegation.revoked"
 CYCLE_FOUND = "delegation.ring_found"

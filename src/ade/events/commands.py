@@ -56,8 +56,8 @@ def audit() -> None:
 async def verify_chain(session: "Session", anchor_file: str | None, key_file: str | None) -> None:
     """Verify the whole hash chain, that every run that needed an approval had it, and that the records match the log.
 
-    Compared are governed tasks (arguments, approvals, votes, results), accounts, and versions of the rulebook. Each
-    difference is one line. If the chain is broken or something differs, the exit code is 1.
+    Compared are governed tasks (arguments, approvals, votes, results), accounts, delegations, and versions of the
+    rulebook. Each difference is one line. If the chain is broken or something differs, the exit code is 1.
     """
     anchors = _anchors(session, anchor_file, key_file)
     report = await (_verified_here if session.server is None else _verified_there)(session, anchors)
