@@ -113,6 +113,34 @@ def test_a_ring_is_named(shop: Call) -> None:
     assert [graph["requests"][edge["waiter"]]["owner"] for edge in ring] == ["agent-x", "agent-y"]
 
 
+def cross() -> None:
+    """Two agents hold a lock in one namespace each, and want the other's."""
+
+    async def crossing(stores: Stores) -> None:
+        for number, (scope, namespace) in enumerate(
+            [("x", "default"), ("y", "build"), ("x", "build"), ("y", "default")]
+        ):
+            request = validate_request(
+                id=str(number), owner=f"agent-{scope}", scope=scope, wanted=[write(REPO)], namespace=namespace
+            )
+            await stores.locks.acquire(request, wait_ms=None, limits=LockLimits())
+
+    with_stores(crossing)
+
+
+def test_a_ring_across_namespaces_is_named_from_both(shop: Call, folder: Path) -> None:
+    shop("enqueue", "pack", "item=lamp")
+    cross()
+    for namespace in ("default", "build"):
+        assert shop("locks", "graph", "--namespace", namespace).lines == [
+            f"agent-x --waits for--> agent-y   {REPO} (namespace build) (exclusive)",
+            f"agent-y --waits for--> agent-x   {REPO} (exclusive)",
+            "ring: agent-x -> agent-y -> agent-x",
+        ]
+    shop("locks", "graph", "--svg", "graph.svg")
+    assert f"{REPO} (namespace build)" in (folder / "graph.svg").read_text()
+
+
 class TestACommandUnderALock:
     def test_it_has_the_token_and_its_exit_code_counts(self, shop: Call, folder: Path) -> None:
         told = call(folder, *ACQUIRE, "--write", REPO, "--", "sh", "-c", "echo $ADE_LOCK_TOKEN; exit 7")

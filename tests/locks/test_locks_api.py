@@ -256,6 +256,19 @@ async def test_rings_are_seen_and_an_operator_ends_one(ops: Operations) -> None:
     assert [event.payload["by"] for event in told] == ["olga"]
 
 
+async def test_a_ring_across_namespaces_is_seen_from_both(ops: Operations) -> None:
+    ann, ben = await agents(ops)
+    await acquire(ops, ann, REPO, scope="a")
+    await acquire(ops, ben, DB, scope="b", namespace="build")
+    await acquire(ops, ann, DB, scope="a", stay=True, namespace="build")
+    await acquire(ops, ben, REPO, scope="b", stay=True)
+    viewer = ops.request(await ops.account("vic", Role.VIEWER), "get_lock_graph")
+    for namespace in ("default", "build"):
+        graph = received(await locks_api.get_lock_graph(ops.services, viewer, GetLockGraph(namespace=namespace)))
+        assert [{edge.scope for edge in ring} for ring in graph.rings] == [{"ann:a", "ben:b"}]
+        assert sorted(one.namespace for one in graph.requests.values()) == ["build", "build", "default", "default"]
+
+
 async def test_of_two_who_wait_for_each_other_one_gives_way(ops: Operations) -> None:
     users = await agents(ops)
     held = [await acquire(ops, who, what, scope="s") for who, what in zip(users, (REPO, DB), strict=True)]

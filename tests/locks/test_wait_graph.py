@@ -7,7 +7,10 @@ from functools import partial
 import pytest
 
 from ade.locks.deadlocks import Edge, WaitGraph, nearest_edges, scopes_in_cycles
+from ade.locks.model import write
 from ade.locks.rules import acquire, upgrade
+from ade.locks.views import LockGraph, lock_graph
+from tests.domain import LockLimits, Stores, validate_request
 from tests.locks.memory import READ, WRITE, MemoryLocks, wanting
 
 
@@ -57,3 +60,35 @@ def test_a_long_line_has_as_many_edges_as_waiters_and_nobody_in_it_is_suspected(
 
     assert len(edges) == 299
     assert scopes_in_cycles(edges) == []
+
+
+async def crossing(stores: Stores, *asked: str) -> None:
+    """Each is "scope resource namespace"; whoever does not get the lock waits."""
+    for number, each in enumerate(asked):
+        scope, resource, namespace = each.split()
+        request = validate_request(
+            id=f"r{number}", owner=f"agent-{scope}", scope=scope, wanted=[write(resource)], namespace=namespace
+        )
+        await stores.locks.acquire(request, wait_ms=None, limits=LockLimits())
+
+
+def seen(graph: LockGraph) -> set[tuple[str, str, str]]:
+    """Who waits for whom, and in which namespace."""
+    return {(edge.scope, edge.blocking_scope, graph.requests[edge.waiter].namespace) for edge in graph.edges}
+
+
+async def test_a_ring_through_three_namespaces_is_whole_in_the_graph_of_each(stores: Stores) -> None:
+    others = ("p q d", "s q d")  # those have nothing to do with it
+    await crossing(stores, "x r a", "y r b", "z r c", "x r b", "y r c", "z r a", *others)
+    for namespace in ("a", "b", "c"):
+        graph = await lock_graph(stores, namespace)
+        assert seen(graph) == {("x", "y", "b"), ("y", "z", "c"), ("z", "x", "a")}
+        assert [{edge.scope for edge in ring} for ring in graph.rings] == [{"x", "y", "z"}]
+        assert len(graph.requests) == 6
+
+
+async def test_waits_that_lead_into_or_out_of_a_namespace_are_shown_and_no_others(stores: Stores) -> None:
+    await crossing(stores, "x r a", "y r b", "x r b", "z q b", "y q b", "p t b", "x t c", "s t c", "q t b")
+    assert seen(await lock_graph(stores, "a")) == {("x", "y", "b"), ("s", "x", "c")}
+    assert seen(await lock_graph(stores, "b")) == {("x", "y", "b"), ("y", "z", "b"), ("q", "p", "b"), ("s", "x", "c")}
+    assert seen(await lock_graph(stores, "elsewhere")) == set()

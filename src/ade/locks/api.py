@@ -272,7 +272,9 @@ async def list_locks(services: Services, request: RequestContext, query: ListLoc
 
 @operation("GET /locks/graph", permission=Permission.READ)
 async def get_lock_graph(services: Services, request: RequestContext, query: GetLockGraph) -> LockGraph:
-    """Who waits for whom, and the rings among them."""
+    """Who waits for whom, and the rings among them.
+
+    Waits in other namespaces are included if one of the two also holds or waits for something in this one."""
     check_namespace(query.namespace)
     return await lock_graph(services.stores, query.namespace)
 

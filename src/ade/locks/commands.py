@@ -18,6 +18,7 @@ from ade.accounts.model import InvalidAccount
 from ade.cli.command import group
 from ade.cli.output import Row, all_of
 from ade.cli.parameters import DURATION, PRIORITY, distance, now_ms
+from ade.locks.knots import resource_text
 from ade.locks.model import DEFAULT_NAMESPACE, read, write
 from ade.locks.views import LockGraph, LockStanding, LockView
 from ade.tasks.reasons import short_span
@@ -47,7 +48,7 @@ def graph_lines(graph: LockGraph) -> list[str]:
         waiter, blocker = graph.requests[edge.waiter], graph.requests[edge.blocker]
         how = "waits for" if edge.is_hard else "stands behind"
         mode = waiter.mode_of(edge.resource)
-        lines.append(f"{waiter.owner} --{how}--> {blocker.owner}   {edge.resource} ({mode})")
+        lines.append(f"{waiter.owner} --{how}--> {blocker.owner}   {resource_text(waiter, edge.resource)} ({mode})")
     for ring in graph.rings:
         owners = [graph.requests[edge.waiter].owner for edge in ring]
         lines.append(f"ring: {' -> '.join([*owners, owners[0]])}")
@@ -68,7 +69,8 @@ def graph_svg(graph: LockGraph) -> str:
     ]
     for edge in graph.edges:
         kind = ("hard" if edge.is_hard else "soft") + (" ring" if (edge.scope, edge.blocking_scope) in in_ring else "")
-        parts.append(_arrow(places[edge.scope], places[edge.blocking_scope], kind, edge.resource))
+        label = resource_text(graph.requests[edge.waiter], edge.resource)
+        parts.append(_arrow(places[edge.scope], places[edge.blocking_scope], kind, label))
     for scope, (x, y) in places.items():
         kind = "ring" if any(scope in pair for pair in in_ring) else "agent"
         parts.append(f'<circle class="{kind}" cx="{x:.0f}" cy="{y:.0f}" r="{_NODE}"/>')
@@ -242,7 +244,10 @@ async def release(session: "Session", request_id: str, force: bool, reason: str,
 @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Its namespace.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw it as SVG into this file.")
 async def graph(session: "Session", namespace: str, svg: Path | None) -> None:
-    """Show who waits for whom, and deadlocks among them; as text or as a picture."""
+    """Show who waits for whom, and deadlocks among them; as text or as a picture.
+
+    Those who hold or wait for something in the namespace are shown with their waits in other namespaces.
+    """
     async with session.api() as api:
         seen = await api.get_lock_graph(namespace=namespace)
     if svg is not None:

@@ -162,14 +162,20 @@ async def _position(stores: Stores, request: LockRequest) -> int:
 
 
 async def lock_graph(stores: Stores, namespace: str) -> LockGraph:
-    """Return the wait-for graph of a namespace."""
-    found = await stores.locks.find(LockQuery(namespace=namespace, limit=MOST_REQUESTS))
+    """Return the wait-for graph of a namespace: of everyone who holds or waits for something in it.
+
+    Their waits in other namespaces, those of others for them, and whole rings are included, because a deadlock can span
+    namespaces.
+    """
+    found = (await read_requests(stores.locks, [namespace])).values()
+    scopes = {one.scope for one in found if one.namespace == namespace}
     waits, edges = WaitGraph(found), nearest_edges(found)
     rings: dict[frozenset[str], Cycle] = {}
-    for scope in scopes_in_cycles(edges)[:_MOST_IN_RINGS]:
+    for scope in [each for each in scopes_in_cycles(edges) if each in scopes][:_MOST_IN_RINGS]:
         ring = waits.ring_of(scope)
         if ring is not None:
             rings.setdefault(frozenset(edge.scope for edge in ring), ring)
+    edges = [edge for edge in edges if edge.scope in scopes or edge.blocking_scope in scopes]
     edges = list(dict.fromkeys((*edges, *chain(*rings.values()))))  # a cycle may use an omitted transitive edge
     named = {end for edge in edges for end in (edge.waiter, edge.blocker)}
     requests = {one.id: one for one in found if one.id in named}

@@ -7,7 +7,7 @@ from ade import write
 from tests.cli.processes import call, eventually, started
 from tests.cli.remote.conftest import Shop
 from tests.cli.remote.test_resources import same
-from tests.cli.test_locks import is_alive, number_in, take
+from tests.cli.test_locks import cross, is_alive, number_in, take
 from tests.domain import Role
 
 REPO, DB = "repo:app", "database:main"
@@ -31,6 +31,12 @@ def test_what_is_locked_is_seen_and_taken_away(served: Shop) -> None:
     [lost] = served.same("events", "tail", "--after", "0", "--type", "lock.lost", "--json").json_lines
     assert (lost["payload"]["reason"], lost["payload"]["by"]) == ("hangs", "the-operator")
     served.same("locks", "release", "a", "--force", "--reason", "hangs", "--json")
+
+
+def test_a_ring_across_namespaces_is_the_same_over_the_server(served: Shop) -> None:
+    cross()
+    served.same("locks", "graph")
+    assert len(same(served, "locks", "graph", "--namespace", "build")["rings"]) == 1
 
 
 def test_a_command_has_the_token_and_its_exit_code_counts(served: Shop) -> None:
