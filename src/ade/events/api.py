@@ -145,7 +145,7 @@ async def list_audit_entries(services: Services, request: RequestContext, query:
 
 @operation("POST /audit/verify", permission=Permission.OPERATE, mutates=False, traffic=TrafficClass.STREAM)
 async def verify_audit(services: Services, request: RequestContext, body: Nothing) -> AuditReport:
-    """Whether its chain holds, and the records are what it says: governed tasks, accounts, delegations, rulebooks.
+    """Whether its chain holds, and the records of governed tasks, accounts, and others are what it says.
 
     Walks the whole chain, which can take long. A broken chain is a result, not an error."""
     if services.audit is None:
