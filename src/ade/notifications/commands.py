@@ -22,6 +22,7 @@ from ade.notifications.model import (
     is_channel_id,
 )
 from ade.server.pagination import Page
+from ade.webhooks.commands import delivery_state, show_attempts
 from ade.webhooks.deliveries import DeliveryState
 
 if TYPE_CHECKING:
@@ -32,12 +33,6 @@ if TYPE_CHECKING:
 
 _CHANNEL_HEAD = ("channel", "kind", "target", "state", "last good", "failures", "label")
 _LOG_HEAD = ("delivery", "state", "kind", "when", "attempts", "about", "result")
-_STYLES = {
-    DeliveryState.DELIVERED: "green",
-    DeliveryState.FAILED: "red",
-    DeliveryState.WAITING: "yellow",
-    DeliveryState.DROPPED: "dim",
-}
 _LARGEST_PAGE = 100
 user_option = click.option("--user", metavar="NAME", help="Another person, for admins. Default: yourself.")
 
@@ -284,7 +279,7 @@ def _show_log(out: CommandOutput, deliveries: Sequence[NotificationDelivery], *,
 def _log_row(delivery: NotificationDelivery, now: int) -> Row:
     return (
         delivery.id,
-        Cell(str(delivery.state), _STYLES[delivery.state]),
+        delivery_state(delivery),
         str(delivery.kind),
         distance(delivery.created_at, now=now),
         str(len(delivery.attempts)),
@@ -308,20 +303,10 @@ def _show_delivery(out: CommandOutput, delivery: NotificationDelivery, *, now: i
             ("delivery", delivery.id),
             ("account", delivery.account),
             ("channel", f"{delivery.channel} ({delivery.kind})"),
-            ("state", Cell(str(delivery.state), _STYLES[delivery.state])),
+            ("state", delivery_state(delivery)),
             ("because", delivery.why),
             ("next attempt", local_with_distance(delivery.next_at, now=now)),
             ("text", delivery.body),
         ]
     )
-    rows: list[Row] = [
-        (
-            str(attempt.number),
-            distance(attempt.at, now=now),
-            f"{attempt.duration_ms} ms",
-            "none" if attempt.status is None else str(attempt.status),
-            attempt.error or attempt.excerpt,
-        )
-        for attempt in delivery.attempts
-    ]
-    out.table(("attempt", "when", "took", "status", "response"), rows)
+    show_attempts(out, delivery, now=now)

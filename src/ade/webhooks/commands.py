@@ -11,7 +11,7 @@ from ade.cli.interaction import confirm, read_line
 from ade.cli.output import Cell, CommandOutput, Row, all_of, first_page
 from ade.cli.parameters import DURATION, distance, local_with_distance, now_ms
 from ade.server.pagination import Page
-from ade.webhooks.deliveries import Delivery, DeliveryState
+from ade.webhooks.deliveries import Delivery, DeliveryRecord, DeliveryState
 from ade.webhooks.views import WebhookView, WebhookWithSecret
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _HEAD = ("webhook", "state", "origin", "events", "last good", "failures", "description")
-_DELIVERY_HEAD = ("delivery", "state", "event", "when", "attempts", "answer")
+_DELIVERY_HEAD = ("delivery", "state", "event", "when", "attempts", "response")
 _STYLES = {
     DeliveryState.DELIVERED: "green",
     DeliveryState.FAILED: "red",
@@ -102,7 +102,7 @@ def _delivery_row(delivery: Delivery, now: int) -> Row:
     last = delivery.attempts[-1] if delivery.attempts else None
     return (
         delivery.id,
-        Cell(str(delivery.state), _STYLES[delivery.state]),
+        delivery_state(delivery),
         delivery.type,
         distance(delivery.created_at, now=now),
         str(last.number if last else 0),
@@ -119,7 +119,7 @@ def show_delivery(out: CommandOutput, delivery: Delivery, *, now: int) -> None:
         [
             ("delivery", delivery.id),
             ("webhook", delivery.webhook),
-            ("state", Cell(str(delivery.state), _STYLES[delivery.state])),
+            ("state", delivery_state(delivery)),
             ("because", delivery.why),
             ("next attempt", local_with_distance(delivery.next_at, now=now)),
             ("event", f"{delivery.type} ({delivery.seq})"),
@@ -127,6 +127,16 @@ def show_delivery(out: CommandOutput, delivery: Delivery, *, now: int) -> None:
             ("body", delivery.body),
         ]
     )
+    show_attempts(out, delivery, now=now)
+
+
+def delivery_state(delivery: DeliveryRecord) -> Cell:
+    """Return the state of a delivery for display."""
+    return Cell(str(delivery.state), _STYLES[delivery.state])
+
+
+def show_attempts(out: CommandOutput, delivery: DeliveryRecord, *, now: int) -> None:
+    """Print the attempts of a delivery."""
     rows: list[Row] = [
         (
             str(attempt.number),
@@ -137,7 +147,7 @@ def show_delivery(out: CommandOutput, delivery: Delivery, *, now: int) -> None:
         )
         for attempt in delivery.attempts
     ]
-    out.table(("attempt", "when", "took", "status", "answer"), rows)
+    out.table(("attempt", "when", "took", "status", "response"), rows)
 
 
 def print_webhook(out: CommandOutput, webhook: WebhookView, *, is_own_secret: bool = False) -> None:
