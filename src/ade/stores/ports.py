@@ -47,6 +47,7 @@ class Renewal(Struct, frozen=True, kw_only=True):
     """The response to a heartbeat: the runs whose lease the caller has lost, with the status of their tasks."""
 
     gone: Mapping[str, Status | None]  # run ID -> current task status; None if the task was deleted
+    error: Exception | None = None  # why some runs were not renewed, although others were
 
 
 class TaskQuery(Struct, frozen=True, kw_only=True):

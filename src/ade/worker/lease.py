@@ -88,7 +88,11 @@ class LeaseThread:
         """Renew once. The lease counts from before the call: the store may have renewed at any time since."""
         began = self._clock()
         try:
-            gone = self._backend.renew(self._runs.to_renew()).gone
+            renewal = self._backend.renew(self._runs.to_renew())
+            if renewal.gone:
+                self._runs.gone(renewal.gone)
+            if renewal.error is not None:
+                raise renewal.error
         except Exception as error:  # whatever the error, the lease expires
             self._failures += 1
             is_fault = not isinstance(error, AdeError)
@@ -98,8 +102,6 @@ class LeaseThread:
             return
         self._failures = 0
         self.renewed_at = began
-        if gone:
-            self._runs.gone(gone)
 
     def _run(self) -> None:
         while not self._stopping:

@@ -13,6 +13,7 @@ import pytest
 
 from ade import Ade, Context, Retry, Status, work_over_http
 from ade.common.http.pool import origin_of
+from ade.worker.remote import backend
 from tests.common.http.servers import Server, Visit, serving
 from tests.domain import Role
 from tests.server.conftest import ServerHarness
@@ -33,6 +34,7 @@ class BadLine:
         self.answers: Counter[str] = Counter()
         self.lost: Counter[str] = Counter()
         self.is_mute = False  # takes everything, and says nothing more
+        self.drops = b"nothing"  # requests that name this get no answer
         self.swallows: set[str] = set()  # the next request of this kind is taken, and nothing more is heard of it
 
     async def behave(self, server: Server, visit: Visit) -> None:
@@ -41,6 +43,8 @@ class BadLine:
             if self.is_mute or kind in self.swallows:
                 self.swallows.discard(kind)
                 return await visit.gone()
+            if self.drops in request:
+                return visit.drop()
             answer = await self._carry(request)
             if self._is_lost(request, answer):
                 return visit.drop()
@@ -156,6 +160,36 @@ async def test_a_run_is_ended_before_its_lease_is_though_the_server_only_hangs(s
             line.is_mute = False
 
     await undisturbed(story, stall_s=0.2)
+
+
+async def test_a_cancelled_run_ends_although_the_rest_of_the_heartbeat_is_lost(
+    server: ServerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "_MOST_RUNS", 1)  # so that two runs are renewed one after the other
+    app, ended, may_end = far_app(**{"worker.heartbeat_s": 0.1}), asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def first() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    @app.task
+    async def second() -> None:
+        await may_end.wait()
+
+    async with on_bad_line(server, app) as (remote, line):
+        await eventually(partial(_is_defined, server, "second"))
+        [one, other] = [await remote.task("first"), await remote.task("second")]
+        for task_id in (one, other):
+            await remote.until(task_id, Status.RUNNING)
+        line.drops = f"{(await remote.get(other)).run_id}".encode()
+        await server.ask("POST", f"/api/v1/tasks/{one}/cancel", {})
+        await asyncio.wait_for(ended.wait(), PATIENCE_S)
+        line.drops = b"nothing"
+        may_end.set()
+        assert (await remote.final(other)).status is Status.COMPLETED
 
 
 @pytest.mark.realtime

@@ -219,9 +219,8 @@ class HttpBackend:
         for start in range(0, max(len(listed), 1), _MOST_RUNS):
             try:
                 answer = self._beat(dict(listed[start : start + _MOST_RUNS]))
-            except UnknownWorker:  # no heartbeat reached the server for too long
-                self._registration(self._reach.beats).wait()
-                answer = self._beat(dict(listed[start : start + _MOST_RUNS]))
+            except Exception as error:  # runs that are gone by earlier answers end nevertheless
+                return Renewal(gone=gone, error=error)
             gone.update({each.run_id: each.status for each in answer.gone})
             self._loop.call_soon_threadsafe(self._end_early, answer)
         self._locks.beaten(began)
@@ -229,10 +228,17 @@ class HttpBackend:
 
     def _beat(self, runs: Mapping[str, str]) -> RemoteRunsRenewed:
         options = self._options
-        calling = self._reach.beats.renew_runs(
-            worker=self.name, runs=runs, lease_s=options.lease_s, draining=self.state.draining
-        )
-        return calling.wait()
+
+        def renewed() -> RemoteRunsRenewed:
+            return self._reach.beats.renew_runs(
+                worker=self.name, runs=runs, lease_s=options.lease_s, draining=self.state.draining
+            ).wait()
+
+        try:
+            return renewed()
+        except UnknownWorker:  # no heartbeat reached the server for too long
+            self._registration(self._reach.beats).wait()
+            return renewed()
 
     def _end_early(self, answer: RemoteRunsRenewed) -> None:
         for why, run_ids in ((StopReason.TIMED_OUT, answer.late), (StopReason.LOCK_LOST, answer.lock_lost)):
