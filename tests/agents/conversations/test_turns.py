@@ -1,4 +1,4 @@
-"""Stories about turns, reasons, limits, lines of the protocol, and the bridge."""
+"""Stories about turns, limits, and lines of the protocol."""
 
 import math
 
@@ -6,20 +6,7 @@ import pytest
 
 from ade.agents.conversations import rules as conversations_rules
 from ade.agents.conversations.inbox import BlockedReason, ClearReason, Inbox, Notice, wire_event
-from ade.agents.conversations.memory_inbox import (
-    LISTENER,
-    MOST_BUFFERED,
-    TERMINAL,
-    BridgeKind,
-    BridgeMessage,
-    Condition,
-    MessageBridge,
-    Priority,
-    QueueCallbacks,
-    blocked_reason,
-    item_of,
-    notify,
-)
+from ade.agents.conversations.memory_inbox import QueueCallbacks, notify
 from ade.agents.conversations.model import (
     MOST_ITEMS,
     InboxLimits,
@@ -29,8 +16,8 @@ from ade.agents.conversations.model import (
     inbox_limits,
     numbered,
 )
-from ade.agents.conversations.rules import MESSAGES_ONLY, envelope_of, merged_content, turn_length
-from tests.agents.conversations.items import NOW, ToldQueue, barrier, message, notification, of_kind
+from ade.agents.conversations.rules import merged_content, turn_length
+from tests.agents.conversations.items import NOW, ToldQueue, barrier, message, notification
 
 
 def queued(*items: NewItem) -> list[StoredItem]:
@@ -61,12 +48,6 @@ class TestMerging:
 
         assert items[0].content == [{"type": "text", "text": "a"}]
 
-    def test_the_envelope_is_that_of_the_first_message(self) -> None:
-        items = queued(notification(), message("one", client_message_id="cm-1"), message("two"))
-
-        assert envelope_of(items) is items[1]
-        assert envelope_of(items[:1]) is None
-
 
 class TestTurnLength:
     def test_the_run_of_the_head_is_one_turn(self) -> None:
@@ -78,8 +59,8 @@ class TestTurnLength:
         items = queued(notification(), notification(), barrier(), message())
 
         assert turn_length(items) == 2
-        assert turn_length(items, MESSAGES_ONLY) == 0
-        assert turn_length(queued(notification(), message()), MESSAGES_ONLY) == 2
+        assert turn_length(items, {ItemKind.MESSAGE}) == 0
+        assert turn_length(queued(notification(), message()), {ItemKind.MESSAGE}) == 2
 
     def test_a_barrier_at_the_head_is_no_turn_and_neither_is_nothing(self) -> None:
         assert turn_length(queued(barrier(), message())) == 0
@@ -96,35 +77,6 @@ class TestTurnLength:
 
         assert batch is not None
         assert batch.merged_count == 2
-
-
-class TestReasons:
-    @pytest.mark.parametrize(
-        ("priority", "conditions", "reason"),
-        [
-            (TERMINAL, set(Condition), "interrupt_in_progress"),
-            (TERMINAL, set(Condition) - {Condition.INTERRUPTING}, "pending_approvals"),
-            (TERMINAL, {Condition.OVERLAY_OPEN, Condition.COMMAND_RUNNING, Condition.STREAMING}, "overlay_open"),
-            (TERMINAL, {Condition.COMMAND_RUNNING, Condition.STREAMING}, "command_running"),
-            (TERMINAL, {Condition.STREAMING}, "streaming"),
-            (TERMINAL, {Condition.EXECUTING_TOOL}, "streaming"),
-            (TERMINAL, {Condition.ABORTABLE}, "streaming"),
-            (TERMINAL, set(), None),
-            (LISTENER, set(Condition), "interrupt_in_progress"),
-            (LISTENER, set(Condition) - {Condition.INTERRUPTING}, "pending_approvals"),
-            (LISTENER, {Condition.RECOVERING_APPROVALS, Condition.WAITING_ON_APPROVAL}, "runtime_busy"),
-            (LISTENER, {Condition.WAITING_ON_APPROVAL, Condition.COMMAND_RUNNING}, "pending_approvals"),
-            (LISTENER, {Condition.COMMAND_RUNNING, Condition.CALLING_API}, "command_running"),
-            (LISTENER, {Condition.CALLING_API, Condition.PROCESSING}, "streaming"),
-            (LISTENER, {Condition.EXECUTING_TOOL, Condition.PROCESSING}, "streaming"),
-            (LISTENER, {Condition.PROCESSING}, "runtime_busy"),
-            (LISTENER, set(), None),
-        ],
-    )
-    def test_the_most_pressing_one_is_told(
-        self, priority: Priority, conditions: set[Condition], reason: BlockedReason | None
-    ) -> None:
-        assert blocked_reason(conditions, priority) == reason
 
 
 class TestLimits:
@@ -206,69 +158,3 @@ class TestWire:
         names = [name for name, _ in called]
         assert names == ["enqueued", "enqueued", "dropped", "enqueued", "blocked", "dequeued", "cleared", "removed"]
         assert called[4] == ("blocked", (BlockedReason.STREAMING, 2))
-
-
-def said(text: str, kind: BridgeKind = BridgeKind.TASK_NOTIFICATION) -> BridgeMessage:
-    return BridgeMessage(kind=kind, text=text, agent_id="a", conversation_id="c")
-
-
-class TestBridge:
-    def test_with_a_consumer_messages_go_through_at_once(self) -> None:
-        bridge, got = MessageBridge(), list[str]()
-        bridge.connect(lambda message: got.append(message.text))
-
-        bridge.add(said("one"))
-
-        assert bridge.is_connected
-        assert got == ["one"]
-
-    def test_without_one_the_newest_ten_wait_for_it(self) -> None:
-        bridge, got = MessageBridge(), list[str]()
-        for number in range(MOST_BUFFERED + 2):
-            bridge.add(said(str(number)))
-
-        bridge.connect(lambda message: got.append(message.text))
-
-        assert got == [str(number) for number in range(2, MOST_BUFFERED + 2)]
-
-    def test_after_a_disconnect_they_wait_again_and_come_once(self) -> None:
-        bridge, got = MessageBridge(), list[str]()
-        bridge.connect(lambda message: got.append(message.text))
-        bridge.disconnect()
-        bridge.add(said("later"))
-        assert not bridge.is_connected
-        assert got == []
-
-        for _ in range(2):
-            bridge.connect(lambda message: got.append(message.text))
-
-        assert got == ["later"]
-
-    def test_a_consumer_that_fails_finds_the_message_again(self) -> None:
-        bridge, got = MessageBridge(), list[str]()
-        bridge.add(said("precious"))
-
-        def fail(message: BridgeMessage) -> None:
-            raise ConnectionError(message.text)
-
-        with pytest.raises(ConnectionError):
-            bridge.connect(fail)
-        assert not bridge.is_connected
-        bridge.connect(lambda message: got.append(message.text))
-
-        assert got == ["precious"]
-
-    def test_what_a_user_says_is_a_message_and_a_notification_stays_one(self) -> None:
-        by_user, by_task = item_of(said("hi", BridgeKind.USER)), item_of(said("done"))
-
-        assert (by_user.kind, by_user.source, by_user.content) == (ItemKind.MESSAGE, "user", "hi")
-        assert (by_task.kind, by_task.source, by_task.text) == (ItemKind.TASK_NOTIFICATION, "task_notification", "done")
-        assert by_user.scope == by_task.scope == ("a", "c")
-
-    def test_a_bridge_feeds_a_queue(self) -> None:
-        bridge, queue = MessageBridge(), ToldQueue()
-        bridge.add(said("done"))
-        bridge.connect(lambda message: queue.put(item_of(message)))
-
-        assert queue.ids() == ["q-1"]
-        assert of_kind(ItemKind.TASK_NOTIFICATION).kind == queue.peek()[0].kind

@@ -435,7 +435,7 @@ def _rest_until(restarts: Restarts, limits: RestartLimits) -> int:
     return until
 
 
-# From items to one turn of an agent: how many to take, their merged content, and the envelope.
+# From items to one turn of an agent: how many to take, and their merged content.
 
 
 SEPARATOR = "\n"
@@ -443,7 +443,6 @@ _IN_THE_WAY: Mapping[ItemKind, BlockedReason] = {
     ItemKind.APPROVAL_RESULT: BlockedReason.PENDING_APPROVALS,
     ItemKind.OVERLAY_ACTION: BlockedReason.OVERLAY_OPEN,
 }
-MESSAGES_ONLY = frozenset({ItemKind.MESSAGE})  # the kinds that wake a plain listener: notifications alone do not
 
 
 def turn_length(items: Sequence[StoredItem], waking: Collection[ItemKind] = COALESCABLE) -> int:
@@ -470,11 +469,6 @@ def merged_content(items: Sequence[StoredItem]) -> list[Part] | None:
             parts.append(_text(SEPARATOR))
         parts += _parts(item)
     return parts or None
-
-
-def envelope_of(items: Sequence[StoredItem]) -> StoredItem | None:
-    """Return the first message, whose sender and ID apply to the whole turn. None without a message."""
-    return next((item for item in items if item.kind == ItemKind.MESSAGE), None)
 
 
 def _parts(item: StoredItem) -> list[Part]:
