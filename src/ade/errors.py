@@ -369,13 +369,13 @@ class LockTimeout(AdeError):
 
 
 class LockPlaceLost(AdeError):
-    """The place in line is gone before the time to wait was over. Request the lock again: others may be ahead now."""
+    """The place in the wait queue is gone before the wait time was over. Request the lock again."""
 
     code = "lock_place_lost"
 
 
 class LockNotPermitted(AdeError):
-    """The rulebook does not allow this account to lock this resource. Ask those who may, or an admin to change it."""
+    """The rulebook does not allow this account to lock this resource. Ask an admin to change the rulebook."""
 
     code = "lock_not_permitted"
 

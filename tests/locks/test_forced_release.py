@@ -56,7 +56,7 @@ async def test_a_waiter_whose_place_is_gone_is_told_so_and_not_that_it_waited_to
 
     await stores.locks.take_away("default", "bob-id", reason="no more", by="olga")
 
-    with pytest.raises(LockPlaceLost, match="place in line for repo:app is gone"):
+    with pytest.raises(LockPlaceLost, match="place in the queue for repo:app is gone"):
         async with asyncio.timeout(30):
             await waiting
     held.check()

@@ -3,8 +3,8 @@
 The secret of a token is returned once, when it is created, and is not stored. Admins create tokens for service
 accounts. The permissions of people (vote, administer, break-glass) are not available for tokens of another person, so
 that no one can approve in the name of others. Nor can a token have permissions that its creator lacks. People create
-their own tokens with `create_own_token`. Whatever gives access to an account (a new account, a password, roles, a login
-link, a token) takes a login session with a recent password check, so a stolen token cannot become more than it is.
+their own tokens with `create_own_token`. Changes that grant access to an account (a new account, a password, roles, a
+login link, a token) require a login session with a recent password check, so a stolen token cannot gain permissions.
 """
 
 from typing import Annotated
@@ -162,7 +162,7 @@ async def list_tokens(services: Services, request: RequestContext, query: ListTo
 
 @operation("POST /tokens", permission=Permission.ADMINISTER, takes_key=False)
 async def create_token(services: Services, request: RequestContext, body: NewToken) -> CreatedToken:
-    """Make an access token; its secret is shown this once. For admins, in a session with a password given recently. A
+    """Create an access token. Its secret is shown only once. For admins, in a session with a recent password check. A
     token has at most the permissions of its account and of its creator, and ends when its creator is deactivated."""
     require_fresh_session(services, request)
     user = await users.get_user(services.stores, account_id(body.account))
@@ -205,15 +205,15 @@ async def get_token(services: Services, request: RequestContext, token_id: str) 
 
 @operation("DELETE /tokens/{token_id}", permission=Permission.ADMINISTER)
 async def revoke_token(services: Services, request: RequestContext, token_id: str) -> Token:
-    """Revoke an access token. It and the tokens that were created with it are refused from now on; revoking it again
-    changes nothing."""
+    """Revoke an access token. It and the tokens that were created with it are rejected from now on; revoking it again
+    has no effect."""
     return await tokens.revoke_token(services.stores, token_id, actor=acting(request))
 
 
 @operation("POST /me/tokens", door=AuthLevel.SESSION, traffic=TrafficClass.LOGIN, takes_key=False)
 async def create_own_token(services: Services, request: RequestContext, body: NewOwnToken) -> CreatedToken:
-    """Make an access token of one's own; its secret is shown this once. Takes a session with a password given recently
-    (`http.fresh_session_s`)."""
+    """Create an access token for yourself. Its secret is shown only once. Requires a session with a recent password
+    check (`http.fresh_session_s`)."""
     if request.caller is None:
         raise NotAuthenticated(
             "this requires a login session", advice="`ade tokens create` creates a token without one"
@@ -283,10 +283,10 @@ def _is_meant(user: User, query: ListUsers) -> bool:
 
 @operation("POST /users", permission=Permission.ADMINISTER, takes_key=False, tag=ETagUse.ANSWERED)
 async def create_user(services: Services, request: RequestContext, body: NewUser) -> VersionedRecord[UserView]:
-    """Make an account, in a session with a password given recently. A name is permanent: it can be deactivated, and is
-    never reassigned. An account whose password was set by another votes after its owner has changed it. It takes no
-    Idempotency-Key, because a stored request would hold a fast hash of the password; a second request is refused
-    because the name is taken."""
+    """Create an account, in a session with a recent password check. A name is permanent: an account can be deactivated,
+    but its name is never reassigned. If another account set the password, the account can vote after its owner has
+    changed it. There is no Idempotency-Key, because a stored request would contain a fast hash of the password; a
+    second request is rejected because the name is taken."""
     require_fresh_session(services, request)
     user = User(
         id=body.id,
@@ -318,7 +318,7 @@ async def change_user(
 ) -> VersionedRecord[UserView]:
     """Change name, roles, owner or whether it is active. It takes effect with the next request of the account. A
     deactivated account loses all sessions, its tokens, and those it created for others. Except for a new display name
-    and a deactivation, it takes a session with a password given recently."""
+    and a deactivation, this requires a session with a recent password check."""
     stored = await users.find(services.stores, account_id(account))
     seen = request.expected_version(stored.version)
     given_fields = {name: value for name, value in structs.asdict(body).items() if value is not None}
@@ -342,8 +342,8 @@ async def change_user(
 
 @operation("PUT /users/{account}/password", permission=Permission.ADMINISTER)
 async def set_user_password(services: Services, request: RequestContext, account: str, body: SetPassword) -> UserView:
-    """Give a new password. Takes a session with a password given recently. All its login sessions end; its tokens stay.
-    The account cannot vote before its owner has changed a password that another set."""
+    """Set a new password. Requires a session with a recent password check. All login sessions of the account end; its
+    tokens stay valid. The account cannot vote until its owner has changed a password that another account set."""
     require_fresh_session(services, request)
     if (body.password is None) == (not body.remove):
         raise InvalidAccount("give a new password, or set `remove` to remove the current one")
@@ -366,8 +366,8 @@ async def end_user_sessions(services: Services, request: RequestContext, account
 
 @operation("POST /users/{account}/login-link", permission=Permission.ADMINISTER, takes_key=False)
 async def create_login_link(services: Services, request: RequestContext, account: str) -> CreatedLoginLink:
-    """Let a person sign in once. For a person without a password or who lost it: valid once, for ten minutes. Takes a
-    session with a password given recently; who signs in by it must give, or set and change, a password to vote."""
+    """Create a one-time login link. For a person who has no password or has lost it: valid once, for 10 minutes.
+    Requires a session with a recent password check. To vote, the person must enter, or set and change, a password."""
     require_fresh_session(services, request)
     user = (await users.find(services.stores, account_id(account))).record
     if request.caller is not None:

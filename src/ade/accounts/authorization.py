@@ -68,15 +68,15 @@ def check_fresh_session(caller: Caller, *, now: int, within_ms: int) -> None:
 def password_change_needed(account: str, set_by: str) -> PasswordChangeNeeded:
     """Return the error for an account whose password another account has set."""
     return PasswordChangeNeeded(
-        f"{set_by} has set the password of {account}, or made the link to set it, and so could act as {account};"
+        f"{set_by} has set the password of {account}, or created the link to set it, and so could act as {account};"
         " change the password first",
         advice=PasswordChangeNeeded.usual_advice,
     )
 
 
 def changes_access(before: User, after: User) -> bool:
-    """Whether a change affects what an account may do, or who answers for it. Deactivation is left out: it must be
-    possible in a hurry, and gives nobody anything."""
+    """Whether a change affects the permissions of an account, or its owner. Deactivation is left out: it can be
+    urgent, and grants no access."""
     return is_grant(before, after) or after.roles != before.roles
 
 

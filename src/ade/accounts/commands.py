@@ -128,7 +128,8 @@ async def password(
 ) -> None:
     """Set the password of an account. All its login sessions end; its tokens stay.
 
-    If it is not yours, its owner must change it before the account can vote. At a server, your own takes the old one.
+    If it is not yours, its owner must change it before the account can vote. On a server, changing your own requires
+    the old one.
     """
     if session.server is not None and not no_password:
         async with session.api() as api:

@@ -225,7 +225,7 @@ class LoginSession(Struct, frozen=True, kw_only=True):
     lasts_ms: int = MAX_SESSION_MS
     ip: str = ""
     user_agent: str = ""
-    link_by: str = ""  # the other account that made the login link which opened it
+    link_by: str = ""  # the other account that created the login link which opened it
 
     @property
     def ends_at(self) -> int:
@@ -246,7 +246,7 @@ class LoginSession(Struct, frozen=True, kw_only=True):
 
     @property
     def proves_nothing(self) -> bool:
-        """Whether someone else's link opened it and no password was given: the holder might be who made the link."""
+        """Whether another account's link opened it and no password was entered: its creator might be using it."""
         return bool(self.link_by) and not self.reauthenticated_at
 
     def is_behind(self, now: int) -> bool:
@@ -437,7 +437,7 @@ class Token(Struct, frozen=True, kw_only=True):
     label: str = ""  # what it is for
     last_used_at: int | None = None
     revoked_at: int | None = None
-    created_by: str = ""  # the account; empty: whoever could write the store
+    created_by: str = ""  # the account; empty: created on the store itself
     parent: str = ""  # the ID of the token that created it
 
     def is_good(self, now: int) -> bool:
@@ -453,7 +453,7 @@ class Token(Struct, frozen=True, kw_only=True):
 
 
 def check_token(token: Token, user: User, creator: "Caller | None" = None) -> None:
-    """Raise InvalidToken for a token without use, or one that outranks its account or creator, or outlives it."""
+    """Raise InvalidToken for a token without permissions, or one that outranks or outlives its account or creator."""
     if not token.scopes:
         raise InvalidToken(f"{user.id} has no permission that a token could have; give it a role first")
     beyond = token.scopes - user.permissions

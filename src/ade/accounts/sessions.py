@@ -249,10 +249,10 @@ def _event(kind: str, session: LoginSession, now: int) -> Event:
 
 # One-time login links: created on the console or by an admin, valid once and for 10 minutes.
 #
-# A link of one's own, or of the server for the first admin, counts as a password check if the account has no password:
-# there is no other way. A link that another account made proves nothing, because whoever made it can use it. Its
-# session cannot vote before the password is given; without a password it can set one, which must be changed before it
-# votes.
+# Your own link, or that of the server for the first admin, counts as a password check if the account has no password:
+# there is no other way. A link that another account created proves nothing, because that account can use it. Its
+# session cannot vote before the password is entered; without a password it can set one, which must be changed before
+# it votes.
 
 
 FIRST_ADMIN = "admin"

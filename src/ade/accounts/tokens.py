@@ -40,9 +40,9 @@ async def create_token(
 ) -> tuple[str, Token]:
     """Return the secret, which is not available later, and the record. Default scopes: all permissions of the account.
 
-    The token has at most the permissions of its `creator`, also later, and does not outlive it; None is whoever can
-    write the store. The account and the creator are written unchanged with the token, so that a concurrent deactivation
-    or revocation is detected. Raises UnknownAccount and InvalidToken.
+    The token has at most the permissions of its `creator`, also later, and does not outlive it. None: it is created on
+    the store itself. The account and the creator are written unchanged with the token, so that a concurrent
+    deactivation or revocation is detected. Raises UnknownAccount and InvalidToken.
     """
     secret = new_secret(PREFIX)
 

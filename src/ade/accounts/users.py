@@ -194,8 +194,8 @@ def of_tokens(
 
 
 def with_login(payload: dict[str, object], login: str) -> dict[str, object]:
-    """Return the payload with the login name of whoever ran a command on the store itself, whatever account they
-    named."""
+    """Return the payload with the login name of the person who ran a command on the store itself, whatever account
+    they named."""
     return {**payload, "login": login} if login else payload
 
 
@@ -377,7 +377,7 @@ async def _write(stores: Stores, stored: StoredRecord[User], after: User, actor:
 
 
 def _notices(before: User, after: User, actor: str | None) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield the events that tell the person behind the account of a change of their access, with their payloads."""
+    """Yield the events that notify the person behind the account of a change of their access, with their payloads."""
     if before.roles != after.roles:
         roles = {"roles": sorted(after.roles), "roles_before": sorted(before.roles)}
         yield ROLES_CHANGED, {"account": after.id, **roles}

@@ -35,7 +35,7 @@ class SessionView(Struct, frozen=True, kw_only=True):
     confirmed_at: int | None = None  # when the password was last given
     ip: str | None = None
     user_agent: str | None = None
-    link_by: str | None = None  # the other account that made the login link which opened it
+    link_by: str | None = None  # the other account that created the login link which opened it
     is_current: bool = False
 
 
@@ -90,7 +90,7 @@ class SignedIn(Struct, frozen=True, kw_only=True):
     permissions: list[Permission]
     has_password: bool
     session: SessionView
-    must_change_password: bool = False  # before it can vote, or give access to others
+    must_change_password: bool = False  # before it can vote, or grant access to others
     secret: str = ""  # only for the cookie
 
     def __repr__(self) -> str:

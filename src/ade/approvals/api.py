@@ -218,9 +218,9 @@ async def get_account_approval_stats(services: Services, request: RequestContext
 
 @operation("GET /approvals/{task_id}", permission=Permission.READ)
 async def get_approval(services: Services, request: RequestContext, task_id: str) -> ApprovalView:
-    """What is asked, who may answer, what was answered. It has every field that the digest covers, how they differ from
-    the gate before, the resources behind the risk, and the earlier runs. Large arguments are shown in full: a reference
-    cannot be reviewed."""
+    """Show the request, the eligible voters, and the votes. Includes every field that the digest covers, the
+    differences from the previous gate, the resources behind the risk, and the earlier runs. Large arguments are
+    shown in full: a reference cannot be reviewed."""
     check_id(task_id)
     task = await get(services.stores, task_id)
     people, now = await load_people(services.stores), services.stores.clock.now()
@@ -233,8 +233,8 @@ async def get_approval(services: Services, request: RequestContext, task_id: str
 
 @operation("POST /approvals/{task_id}/respond", permission=Permission.VOTE, traffic=TrafficClass.VOTE, takes_key=False)
 async def respond_to_approval(services: Services, request: RequestContext, task_id: str, body: AnswerApproval) -> Voted:
-    """Approve, reject, ask for changes, or respond. A response denies a step of a run, which goes on with the text or,
-    once others have approved them, with the edited arguments."""
+    """Approve, reject, request changes, or respond. A response denies a step of a run, which continues with the text
+    or, once others have approved them, with the edited arguments."""
     account = voter(request)
     if body.decision is Decision.REQUEST_CHANGES and not body.reason.strip():
         raise InvalidTask("describe the requested changes in the reason, which the author reads")

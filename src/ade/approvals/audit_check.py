@@ -1,4 +1,4 @@
-"""Verifies an audit copy: its chain, the approval of every run, and that the stored records are what the log says."""
+"""Verifies an audit copy: its chain, the approval of every run, and that the stored records match the log."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
@@ -71,12 +71,12 @@ async def audit_report(
 
 def _summary(differences: int) -> str:
     counted = "1 difference" if differences == 1 else f"{differences} differences"
-    return f"{counted} between the records and the log: they were edited past ADE"
+    return f"{counted} between the records and the log: they were edited without ADE"
 
 
 @dataclass(slots=True)
 class _LoggedTask:
-    """What the log says about one governed task, beside its gates."""
+    """What the log contains about one governed task, in addition to its gates."""
 
     gate: str = ""  # the one that the record must match: the newest for the whole task, if nothing was edited since
     passed: set[str] = field(default_factory=set)  # gates that let it through
@@ -93,9 +93,9 @@ class _LoggedUser:
 
 @dataclass(slots=True)
 class LoggedRecords:
-    """Takes every event in order, and compares the stored records with what the events say.
+    """Takes every event in order, and compares the stored records with the events.
 
-    What was removed by retention is not compared, and neither is what happened before the copy began.
+    Records that retention removed are not compared, and neither are changes from before the copy began.
     """
 
     proof: ApprovalProof

@@ -235,16 +235,16 @@ def revoke(task: Task, people: ReviewerDirectory, *, now: int, actor: str, reaso
         raise GateClosed("the task has been started under this approval; cancel it if it must not go on")
     withdrawn = structs.replace(gate, state=GateState.REVOKED)
     before = structs.replace(task, review=review_of(task).with_gate(withdrawn))
-    anew, more = reconsidered(again(gate, task, now=now), people, now=now)
+    newest, more = reconsidered(again(gate, task, now=now), people, now=now)
     return change(
         task,
         Verb.REVOKE,
         now=now,
         actor=actor,
         payload={"approval": gate.id, "digest": gate.digest, "reason": reason},
-        more_events=(requested(anew, now=now), *more),
-        review=review_of(before).with_gate(anew),
-        digest=anew.digest,
+        more_events=(requested(newest, now=now), *more),
+        review=review_of(before).with_gate(newest),
+        digest=newest.digest,
         approved_at=None,
     )
 

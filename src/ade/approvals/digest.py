@@ -103,7 +103,7 @@ def _placed(digits: str, point: int) -> str:
 
 
 class Preview(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a task would do, found out without doing it. `versions` tells in which state each resource was seen.
+    """What a task would do, computed without doing it. `versions` contains the state of each resource that was read.
 
     The resources that it names count for the risk: those in `versions`, and the `resource` of each change that has one.
     """

@@ -44,7 +44,7 @@ class ConflictOfInterest(NotEligible):
 
 
 class ReauthenticationNeeded(NotEligible):
-    """This takes a password that was given recently, in a login session. Sign in with it, and try again."""
+    """This requires a login session with a recent password check. Sign in with your password, and try again."""
 
     code = "reauthentication_needed"
 

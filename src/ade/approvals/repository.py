@@ -235,7 +235,7 @@ async def assessment_of(
 
 
 async def assessed(stores: Stores, situation: ApprovalInputs, name: str, facts: TaskFacts) -> Risk:
-    """Assess a task that is not stored, and so has neither a preview nor others beside it."""
+    """Assess a task that is not stored, and so has neither a preview nor recent tasks next to it."""
     return risk_from(situation, facts, await _history(stores, name))
 
 

@@ -34,7 +34,7 @@ class PolicyEntry(Struct, frozen=True, kw_only=True):
 
 
 class MissingAuthor(StrEnum):
-    """What becomes of a new task that needs approval and names no author with an account."""
+    """What to do with a new task that needs approval and names no author with an account."""
 
     REJECT = auto()
     BLOCK = auto()  # it is stored, and its gate is blocked

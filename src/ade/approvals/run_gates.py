@@ -145,12 +145,12 @@ def _text_of(vote: Vote) -> str:
 
 def _denial(step: str, response: Vote, args: Any) -> str:
     """Return what a denied handler or agent reads."""
-    said = f"{response.voter} did not approve: {step}{'' if step.endswith(('.', '?', '!')) else '.'}"
+    denial = f"{response.voter} did not approve: {step}{'' if step.endswith(('.', '?', '!')) else '.'}"
     if text := _text_of(response).strip():
-        said += f" Response: {text}"
+        denial += f" Response: {text}"
     if args is not None:
-        said += f" Use these arguments instead: {msgspec.json.encode(args).decode()}"
-    return said
+        denial += f" Use these arguments instead: {msgspec.json.encode(args).decode()}"
+    return denial
 
 
 def _approval(gate: Gate | None, edit: Vote | None) -> HoldResponse:

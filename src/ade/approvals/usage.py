@@ -92,8 +92,8 @@ class ApprovalUsage:
         for use_id, stored in (await self._uses_of(task, resources)).values():
             tasks = {key: each for key, each in stored.record.tasks.items() if each.at > now - self._window_ms}
             tasks[_key(task)] = RecentTask(now, changes)
-            kept = dict(sorted(tasks.items(), key=lambda item: item[1].at)[-_MOST_TASKS:])
-            record = ResourceUse(tasks=kept, until=now + self._window_ms)
+            newest = dict(sorted(tasks.items(), key=lambda item: item[1].at)[-_MOST_TASKS:])
+            record = ResourceUse(tasks=newest, until=now + self._window_ms)
             self._uses[use_id] = structs.replace(stored, record=record)
             self._put(_USES, use_id, self._uses[use_id])
 

@@ -32,21 +32,21 @@ class ExitCode(IntEnum):
 
 MEANS: Mapping[ExitCode, str] = {
     ExitCode.OK: "done",
-    ExitCode.PROBLEM: "a problem was found: a task that was waited for did not complete, a duty of `sweep --once`"
-    " failed, `doctor` or `audit verify` complains",
+    ExitCode.PROBLEM: "a problem was found: an awaited task did not complete, a maintenance job of `sweep --once`"
+    " failed, or `doctor` or `audit verify` found an error",
     ExitCode.USAGE: "the command, its options, the settings, the app or the task were not valid; nothing was stored",
     ExitCode.NOT_FOUND: "the task, approval, name, queue, schedule, agent, inbox, account, token, delegation, webhook,"
     " channel or fingerprint does not exist",
-    ExitCode.CONFLICT: "the record is in a state that does not allow this, or somebody else was faster",
-    ExitCode.REFUSED: "refused for now: a queue, an inbox or the disk is full, too many approvals are open, or somebody"
-    " asks too often; try again later",
+    ExitCode.CONFLICT: "the record is in a state that does not allow this, or another change came first",
+    ExitCode.REFUSED: "rejected for now: a queue, an inbox, or the disk is full, too many approvals are open, or a rate"
+    " limit was exceeded; try again later",
     ExitCode.STORE: "the store or the server cannot be used: missing, damaged, not writable, of a newer version, out of"
     " reach",
-    ExitCode.DENIED: "not allowed: who asks is not known or does not have the permission, or a guard rule forbids it",
-    ExitCode.INTERNAL: "a fault of ADE itself; `ADE_DEBUG=1` shows where",
-    ExitCode.TIMED_OUT: "what was waited for did not happen in the time given",
+    ExitCode.DENIED: "not allowed: the caller is not authenticated or lacks the permission, or a guard rule forbids it",
+    ExitCode.INTERNAL: "an internal error; `ADE_DEBUG=1` shows where",
+    ExitCode.TIMED_OUT: "the time limit expired before the awaited event",
     ExitCode.INTERRUPTED: "ended by Ctrl-C",
-    ExitCode.BROKEN_PIPE: "the reader of the output went away",
+    ExitCode.BROKEN_PIPE: "the reader of the output closed the pipe",
 }
 
 _BY_ERROR: Mapping[type[AdeError], ExitCode] = {

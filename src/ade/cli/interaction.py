@@ -59,7 +59,7 @@ def ask_password(session: "Session", account: str, *, from_stdin: bool, option: 
         return read_line()
     if not session.is_interactive:
         raise ReauthenticationNeeded(
-            f"this takes the password of {account}, and there is no terminal; pass it on stdin with {option}"
+            f"this requires the password of {account}, and there is no terminal; pass it on stdin with {option}"
         )
     with interruptible():
         return getpass.getpass(f"Password of {account}: ", stream=sys.stderr)
@@ -79,7 +79,7 @@ def read_password(session: "Session", account: str, *, from_stdin: bool) -> str:
     return password
 
 
-# Commands that change the access of others. A server takes them only in a session with a password given recently, so
+# Commands that change the access of others. A server accepts them only in a session with a recent password check, so
 # such a command signs in for its one change, and out again. Nothing is stored on this machine.
 
 
@@ -88,7 +88,7 @@ def own_password_option(command: F) -> F:
     return click.option(
         "--own-password-stdin",
         is_flag=True,
-        help="With a server: read your own password from the first line of stdin. Default: it is asked for.",
+        help="With a server: read your own password from the first line of stdin. Default: ask for it.",
     )(command)
 
 
@@ -96,7 +96,7 @@ def own_password_option(command: F) -> F:
 async def signed_in_api(session: "Session", *, own_password_stdin: bool, **options: Any) -> "AsyncIterator[Client]":
     """Yield a client that may change the access of others: on a server, signed in with the caller's own password.
 
-    Without a terminal and without the option, the token is all there is, and the server says what is missing.
+    Without a terminal and without the option, only the token is sent, and the server's error names what is missing.
     """
     if own_password_stdin and session.server is None:
         raise click.UsageError("--own-password-stdin is for a server. On a local store no one is asked for a password.")

@@ -145,9 +145,9 @@ async def list_audit_entries(services: Services, request: RequestContext, query:
 
 @operation("POST /audit/verify", permission=Permission.OPERATE, mutates=False, traffic=TrafficClass.STREAM)
 async def verify_audit(services: Services, request: RequestContext, body: Nothing) -> AuditReport:
-    """Whether its chain holds, and the records of governed tasks, accounts, and others are what it says.
+    """Verify the audit copy: its chain, and the records of governed tasks, accounts, and others.
 
-    Walks the whole chain, which can take long. A broken chain is a result, not an error."""
+    Reads the whole chain, which can take long. A broken chain is a result, not an error."""
     if services.audit is None:
         return AuditReport(holds=True, entries=0)
     log = services.stores.events

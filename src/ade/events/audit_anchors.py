@@ -20,7 +20,7 @@ from ade.stores.ports import Stores
 
 _FEWEST_KEY_BYTES = 16
 _LARGEST_KEY, _LARGEST_FILE = 4_096, 256 * 1024 * 1024
-_KEY_ADVICE = "32 random bytes in base64 or hexadecimal, kept away from the store"
+_KEY_ADVICE = "32 random bytes in base64 or hexadecimal, stored away from the store"
 
 
 class Anchor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -44,7 +44,7 @@ class AuditReport(Struct, frozen=True, kw_only=True):
     approved_starts: int = 0  # runs that people had to approve, computed again
     unknown_starts: int = 0  # those whose approval is older than the copy
     records: int = 0  # that were compared with the log: governed tasks, accounts, delegations, and rulebooks
-    differences: tuple[str, ...] = ()  # what a record says and the log does not
+    differences: tuple[str, ...] = ()  # between records and the log
     anchors: int = 0  # of a file, that the chain contains
     broken: str | None = None
     advice: str | None = None  # what helps at a command line

@@ -79,7 +79,7 @@ async def verify_chain(session: "Session", anchor_file: str | None, key_file: st
 
 
 def _anchors(session: "Session", file: str | None, key_file: str | None) -> list[Anchor]:
-    """Read the anchors before the long walk, so that a wrong file is reported at once."""
+    """Read the anchors before the long verification, so that a wrong file is reported immediately."""
     if file is None:
         return []
     return read_anchors(file, read_key(key_file or session.settings.events.anchor_key_file))

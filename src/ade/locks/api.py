@@ -356,7 +356,7 @@ async def renew_locks(services: Services, request: RequestContext, body: RenewLo
 
 @operation("POST /locks/watch", permission=Permission.ENQUEUE, mutates=False, traffic=TrafficClass.WORK)
 async def watch_locks(services: Services, request: RequestContext, body: WatchLocks) -> LocksWatched:
-    """Learn at once that a lock was released by force. The answer comes then, or after `wait` seconds."""
+    """Watch for a forced release of a lock. Returns as soon as one happens, or after `wait` seconds."""
     check_namespace(body.namespace)
     own, wakeups = _own(request, body.ids), services.stores.wakeups
     own_runs = await _own_runs(services, request, body.runs)

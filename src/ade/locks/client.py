@@ -300,7 +300,7 @@ class StoreLockClient:
         return answer if answer is not None and answer.is_granted else None
 
     async def permit(self, request: LockRequest) -> None:
-        """Raise LockNotPermitted unless the rulebook lets the account of the request lock these resources."""
+        """Raise LockNotPermitted unless the rulebook allows the account of the request to lock these resources."""
         if await self.has_rules():
             await check_lock_permission(self._stores, self._known.rules, request.account, request.resources)
 
@@ -328,7 +328,7 @@ class StoreLockClient:
         await self.leaving.leave(request)
 
     def watch_losses(self, tell: Callable[[], None], held: Callable[[], Iterable[LockRequest]]) -> Callable[[], object]:
-        """See LockClient. Every process is told of every forced release: they are rare."""
+        """See LockClient. Every process is notified of every forced release: they are rare."""
         return self._wakeups.follow(LOST, tell)
 
     @property
@@ -449,7 +449,7 @@ async def _load_settings(stores: Stores, known: _LockSettings | None) -> _LockSe
 def place_lost(request: LockRequest) -> LockPlaceLost:
     """Create the error for a waiter whose place is gone although there was time left."""
     return LockPlaceLost(
-        f"the place in line for {', '.join(request.resources)} is gone: someone released it by force, it was not"
+        f"the place in the queue for {', '.join(request.resources)} is gone: it was released by force, it was not"
         " renewed in time, or the store has lost data"
     )
 

@@ -231,7 +231,7 @@ async def acquire(
 @click.option("--reason", required=True, help="The reason; stored in the event log.")
 @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Its namespace.")
 async def release(session: "Session", request_id: str, force: bool, reason: str, namespace: str) -> None:
-    """Release a lock, or a place in the wait queue, by force. The holder is told at once."""
+    """Release a lock, or a place in the wait queue, by force. The holder is notified immediately."""
     async with session.api() as api:
         taken = await api.force_release_lock(id=request_id, namespace=namespace, reason=reason)
     if session.out.as_json:

@@ -1,8 +1,8 @@
 """Runs that wait for other tasks, and the search for deadlocks among all waits in the store.
 
-Whoever waits for longer than a second looks for a deadlock that it is part of: every deadlock has such a waiter, in a
-process that is alive. A deadlock must be found twice before it is resolved, because everything is read while others
-write; a wait that is there both times, under the same ID, was there all the time in between.
+A run or program that waits for longer than a second searches for a deadlock that it is part of: every deadlock has such
+a waiter, in a live process. A deadlock must be found twice before it is resolved, because everything is read while
+others write; a wait that exists both times, under the same ID, also existed in between.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ class DeadlockDetector:
         return bool(opened), bool(suspected or opened)
 
     async def _open(self, ring: Cycle, cure: Resolution, requests: Mapping[str, LockRequest]) -> None:
-        said = [
+        cycle = [
             f"{owner_text(requests[edge.waiter])} waits for the lock on"
             f" {resource_text(requests[edge.waiter], edge.resource)},"
             f" {'held by' if edge.is_hard else 'behind'} {owner_text(requests[edge.blocker])}"
@@ -104,14 +104,14 @@ class DeadlockDetector:
         ]
         namespace = requests[cure.request_id].namespace
         if await self._locks.cure(namespace, cure, tuple(edge.scope for edge in ring)) is not None:
-            log.warning("lock.deadlock", cycle="; ".join(said), cure=str(cure))
+            log.warning("lock.deadlock", cycle="; ".join(cycle), cure=str(cure))
 
     async def _open_knots(
         self, stores: Stores, requests: dict[str, LockRequest], waiting: Sequence[LockRequest], roots: list[str]
     ) -> bool:
         stored = await WAITS.all(stores)
         if not stored and not any(RUN_SCOPE.fullmatch(one.scope) for one in requests.values()):
-            return False  # nobody but programs waits, and only for locks
+            return False  # only programs wait, and only for locks
         reader = SnapshotReader(stores, requests, {wait_id: one.record for wait_id, one in stored.items()})
         await reader.read(roots)
         roots = [*roots, *(reader.found.nodes[one.id] for one in waiting if one.id in requests)]
@@ -127,9 +127,9 @@ class DeadlockDetector:
                 if cure is None:
                     continue
                 node = _cured_node(found, cure, stored)
-                said = found.sentences(cycle_through(node, graph, stuck_in(graph)))
-                if await self._resolve(stores, cure, requests, stored, tuple(said)):
-                    log.warning("lock.deadlock", cycle="; ".join(said), cure=str(cure))
+                cycle = found.sentences(cycle_through(node, graph, stuck_in(graph)))
+                if await self._resolve(stores, cure, requests, stored, tuple(cycle)):
+                    log.warning("lock.deadlock", cycle="; ".join(cycle), cure=str(cure))
                     del self._knots[knot]
         return bool(knots)
 
@@ -139,7 +139,7 @@ class DeadlockDetector:
         cure: Resolution | AwaitingVictim,
         requests: Mapping[str, LockRequest],
         stored: Mapping[str, StoredRecord[RunWait]],
-        said: tuple[str, ...],
+        cycle: tuple[str, ...],
     ) -> bool:
         """Write the resolution. Returns False if another process resolves one now, or the wait has changed."""
         now = stores.clock.now()
@@ -149,22 +149,22 @@ class DeadlockDetector:
         try:
             if not isinstance(cure, AwaitingVictim):
                 await stores.documents.write([lease])
-                return await self._locks.cure(requests[cure.request_id].namespace, cure, said) is not None
-            wait = structs.replace(stored[cure.wait_id].record, victim="; ".join(said))
+                return await self._locks.cure(requests[cure.request_id].namespace, cure, cycle) is not None
+            wait = structs.replace(stored[cure.wait_id].record, victim="; ".join(cycle))
             marked = structs.replace(WAITS.put(cure.wait_id, wait, seen=stored[cure.wait_id].version), is_quiet=True)
             about: dict[str, object] = {"task_id": wait.task_id, "run_id": wait.run_id, "awaits": wait.awaits}
-            event = Event(type=DEADLOCK, at=now, payload={**about, "cycle": list(said)})
+            event = Event(type=DEADLOCK, at=now, payload={**about, "cycle": list(cycle)})
             await stores.documents.write([lease, marked], [event])
         except StaleWrite:
             return False
-        self.victims[cure.wait_id] = "; ".join(said)
+        self.victims[cure.wait_id] = "; ".join(cycle)
         return True
 
 
 def _cured_node(
     found: WaitSnapshot, cure: Resolution | AwaitingVictim, stored: Mapping[str, StoredRecord[RunWait]]
 ) -> str:
-    """Return the node whose wait or grant is changed: the cycle is told from there."""
+    """Return the node whose wait or grant is changed: the description of the cycle starts there."""
     if isinstance(cure, AwaitingVictim):
         return f"task:{stored[cure.wait_id].record.task_id}"
     return found.nodes[cure.request_id]
@@ -220,7 +220,7 @@ class TaskWaits:
             close = getattr(ending, "close", None)
             if close is not None:
                 close()
-            raise DeadlockVictim(f"task {task_id} waits for its own end, which would never come")
+            raise DeadlockVictim(f"task {task_id} waits for its own result, so it would wait indefinitely")
         one = _Awaiting(run, task_id, self._time())
         self._awaiting[one.id] = one
         self._news.set()
@@ -295,8 +295,8 @@ class TaskWaits:
             is_news = await self._detector.look(runs=[one.run for one in stored])
             for one in stored:
                 one.look_at = now + (_CONFIRM_S if is_news else _LOOK_S)
-            for wait_id, said in list(self._detector.victims.items()):
-                self._abort(wait_id, said)
+            for wait_id, cycle in list(self._detector.victims.items()):
+                self._abort(wait_id, cycle)
 
     async def _poll(self) -> None:
         """Read what was stored: another process may have chosen a victim, or the store may have lost it."""
@@ -310,11 +310,11 @@ class TaskWaits:
             elif found.record.victim is not None:
                 self._abort(one.id, found.record.victim)
 
-    def _abort(self, wait_id: str, said: str) -> None:
+    def _abort(self, wait_id: str, cycle: str) -> None:
         self._detector.victims.pop(wait_id, None)
         one = self._awaiting.get(wait_id)
         if one is not None and not one.aborted.done():
-            one.aborted.set_result(said)
+            one.aborted.set_result(cycle)
 
     async def _store(self, due: Sequence[_Awaiting]) -> None:
         due = [one for one in due if not one.aborted.done()]

@@ -358,7 +358,7 @@ class Renewals:
             await asyncio.gather(self._job, return_exceptions=True)
 
     async def _work(self) -> None:
-        """Renew all locks periodically, and at once when one was released by force."""
+        """Renew all locks periodically, and immediately when one was released by force."""
         self._is_lost = False
         unwatch = self._client.watch_losses(self._look_now, lambda: [held.grant for held in list(self.held.values())])
         try:
@@ -371,7 +371,7 @@ class Renewals:
         self._hurry.set()
 
     async def _renew_for_ever(self) -> None:
-        """Return when no lock is held any more. Most locks are acquired and released between two rounds."""
+        """Return when no lock is held. Most locks are acquired and released between two rounds."""
         began, is_well = self._loop.time(), True
         while True:
             self._hurry.clear()

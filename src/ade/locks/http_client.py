@@ -120,7 +120,7 @@ async def watch_over_http(
                 job.cancel()
             ends = await asyncio.gather(*jobs, return_exceptions=True)
         if any(isinstance(end, AdeError) for end in ends):
-            await asyncio.sleep(_WATCH_S)  # the server is away, or too old to know this; renewals go on
+            await asyncio.sleep(_WATCH_S)  # the server is unreachable, or too old for this; renewals continue
 
 
 class HttpLockClient:
@@ -242,7 +242,7 @@ class HttpLockClient:
     async def watch_runs(
         self, runs: Callable[[], Mapping[str, str]], changed: asyncio.Event, tell: Callable[[Sequence[str]], None]
     ) -> None:
-        """Tell at once which of these runs, named with their tasks, have lost the locks of their tasks."""
+        """Report immediately which of these runs, named with their tasks, have lost the locks of their tasks."""
         await watch_over_http(self._client, dict, runs, changed, lambda lost: tell(lost.lost_runs))
 
     async def refresh(self) -> None:

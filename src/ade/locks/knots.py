@@ -1,8 +1,8 @@
 """Deadlocks among waits of every kind: locks, other tasks, concurrency limits, workers, and agents.
 
 A run waits for locks (see `ade.locks.deadlocks`) and for other tasks; these wait for dependencies, locks, and a place
-to run. Whoever waits for a place waits for *any* of those who have one, so that a cycle alone is no deadlock there: a
-task behind a limit of two is stuck only if both runs that use it are. Everything is decided on one snapshot.
+to run. A waiter for a place waits for *any* of the runs that have one, so a cycle is not always a deadlock: a task
+behind a limit of two is stuck only if both runs that use it are. Everything is decided on one snapshot.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ from ade.locks.deadlocks import (
 )
 from ade.locks.model import LockRequest
 
-# The reduction: let everyone end who can, again and again. What is left is stuck.
+# The reduction: end every node that can end, repeatedly. The nodes that are left are stuck.
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,9 @@ class WaitSnapshot:
     requests: dict[str, LockRequest] = field(default_factory=dict)
     nodes: dict[str, str] = field(default_factory=dict)  # by request: the node that holds it or waits with it
     others: dict[str, list[Clause]] = field(default_factory=dict)  # all waits but those for locks
-    waiters: dict[str, Waiter] = field(default_factory=dict)  # by node: those that wait in a process that can be told
+    waiters: dict[str, Waiter] = field(
+        default_factory=dict
+    )  # by node: those that wait in a process that can be notified
     texts: dict[str, str] = field(default_factory=dict)  # by node, for people
 
     def waits(self, requests: Mapping[str, LockRequest] | None = None) -> dict[str, list[Clause]]:
@@ -188,16 +190,16 @@ class WaitSnapshot:
         return waits
 
     def sentences(self, steps: Sequence[Step]) -> list[str]:
-        """Say who waits for what, and who has it, one sentence for each step of a cycle."""
-        said, subject = list[str](), ""
+        """Return one sentence for each step of a cycle: who waits for what, and who has it."""
+        lines, subject = list[str](), ""
         for node, clause, member in steps:
             subject = self.texts.get(node, subject)
             if clause.what:
                 holder = self.texts.get(member)
                 ahead = "behind {}" if clause.line else "held by {}"
-                told = f", {ahead.format(holder)}" if clause.is_held and holder else ""
-                said.append(f"{subject} waits for {clause.what}{told}")
-        return said
+                blocked_by = f", {ahead.format(holder)}" if clause.is_held and holder else ""
+                lines.append(f"{subject} waits for {clause.what}{blocked_by}")
+        return lines
 
 
 def request_node(request_id: str) -> str:
@@ -211,7 +213,7 @@ def resource_text(request: LockRequest, resource: str) -> str:
 
 
 def resolution_of_knot(snapshot: WaitSnapshot, knot: frozenset[str]) -> Resolution | AwaitingVictim | None:
-    """Return how to open a knot at the least cost; None if nobody in it can be told.
+    """Return how to open a knot at the least cost; None if no waiter in it can be notified.
 
     First, take locks back from a task that was granted them and is not claimed yet. Then, let a waiter pass others in
     its queue. Otherwise fail one run: the one whose end frees most, then the least urgent, then the youngest.

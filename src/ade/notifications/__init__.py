@@ -1,1 +1,1 @@
-"""Notifications: tell people about approvals and changes of their accounts, through channels that they choose."""
+"""Notifications of people about approvals and changes of their accounts, through channels that they choose."""

@@ -1,4 +1,4 @@
-"""What notifications say: from an event to a message, and its form for each kind of channel.
+"""The content of notifications: from an event to a message, and its form for each kind of channel.
 
 Names, descriptions, and reasons come from authors, agents, and reviewers. They are shortened and masked first, and then
 escaped for the channel, so that none of them can mention people, add links, or break the format.
@@ -116,8 +116,10 @@ def decision_of(task: Task | None, event: Event, users: Mapping[str, User]) -> t
     if event.type == "approval.reopened" and "digest" not in event.payload:
         return None
     vote = event.payload.get("vote")
-    said = vote.get("reason") or vote.get("text", "") if isinstance(vote, dict) else ""  # `text` is that of a response
-    reason = event.payload.get("reason") or said
+    comment = (
+        vote.get("reason") or vote.get("text", "") if isinstance(vote, dict) else ""
+    )  # `text` is that of a response
+    reason = event.payload.get("reason") or comment
     gate = gate_of(task, event)
     notification = structs.replace(
         _about(task, event, users, NotificationKind.DECISION),
@@ -350,7 +352,7 @@ def _slack(message: Message, channel: Channel) -> dict[str, Any]:
     blocks: list[dict[str, Any]] = []
     for part in message.parts[:_MOST_SHOWN]:
         lines = [part.heading, *(f"{label}: {value}" for label, value in part.facts)]
-        # plain_text is not parsed for formatting, but mentions are escaped all the same.
+        # plain_text is not parsed for formatting, but mentions are still escaped.
         text = slack_escape("\n".join(lines))[:2_900]
         blocks.append({"type": "section", "text": {"type": "plain_text", "text": text, "emoji": False}})
         action = f"<{slack_escape(part.link)}|Review>" if part.link else f"`{part.command}`" if part.command else ""

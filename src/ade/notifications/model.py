@@ -234,7 +234,7 @@ ASKS_FOR_VOTE = frozenset({NotificationKind.REVIEW, NotificationKind.ESCALATION}
 
 
 class Notification(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing to tell a person. Texts come from authors and reviewers, and are escaped for each channel."""
+    """One notification of a person. Texts come from authors and reviewers, and are escaped for each channel."""
 
     kind: NotificationKind
     at: int
@@ -259,7 +259,7 @@ class Notification(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def breaks_through(preferences: Preferences, notification: Notification) -> bool:
     """Whether it is sent immediately, whatever the quiet hours and the digest. Changes of an account always are, so
-    that no one who takes it over delays the news."""
+    that an attacker who takes it over cannot delay the notification."""
     if notification.kind is NotificationKind.ACCOUNT:
         return True
     if preferences.break_through is BreakThrough.NEVER:

@@ -241,7 +241,7 @@ async def send_mail(smtp: SmtpSettings, mail: EmailMessage) -> DeliveryResponse:
 def _exchange(smtp: SmtpSettings, mail: EmailMessage) -> DeliveryResponse:
     with _connected(smtp) as server:
         if smtp.tls == "starttls":
-            server.starttls(context=_tls(smtp))  # raises if the server does not offer it: never sent in the clear
+            server.starttls(context=_tls(smtp))  # raises if the server does not offer it: never sent in plaintext
         if smtp.user:
             password = Path(smtp.password_file).read_text().strip() if smtp.password_file else ""
             server.login(smtp.user, password)

@@ -306,7 +306,7 @@ async def _take_in(stores: Stores, events: Sequence[Event], preferences: Mapping
     gates = [str(event.payload.get("approval", "")) for event in events if event.type in REQUESTS]
     notified = dict(zip(gates, await NOTIFIED.each(stores, gates), strict=True)) if gates else {}
     found: dict[str, list[Notification]] = {}
-    told: dict[str, NotifiedGate] = {}
+    updates: dict[str, NotifiedGate] = {}
     for event in events:
         task = tasks.get(event.task_id or "")
         if event.type in REQUESTS:
@@ -314,21 +314,21 @@ async def _take_in(stores: Stores, events: Sequence[Event], preferences: Mapping
             if task is None or gate is None or not gate.is_undecided:
                 continue  # decided or superseded in the meantime: there is nothing to ask for
             stored = notified[gate.id]
-            before = told.get(gate.id) or (
+            before = updates.get(gate.id) or (
                 NotifiedGate(accounts=frozenset(), until=0) if stored is None else stored.record
             )
             new = _voters(directory, gate, event, before.accounts, now=stores.clock.now())
             for account in new:
                 found.setdefault(account, []).append(request_of(task, gate, event, users))
             until = gate.expires_at + _GATE_KEPT_MS
-            told[gate.id] = NotifiedGate(accounts=before.accounts | new, until=until)
+            updates[gate.id] = NotifiedGate(accounts=before.accounts | new, until=until)
         else:
             item = decision_of(task, event, users) if event.type in DECISIONS else account_change_of(event, users)
             recipient = None if item is None else directory.reachable(item[0], event.seq)
             if item is not None and recipient is not None:
                 found.setdefault(recipient, []).append(item[1])
     writes = await _outbox_writes(stores, found)
-    for gate_id, after in told.items():
+    for gate_id, after in updates.items():
         stored = notified[gate_id]
         if stored is None or stored.record != after:
             writes.append(NOTIFIED.put(gate_id, after, seen=0 if stored is None else stored.version))

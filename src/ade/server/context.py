@@ -103,7 +103,7 @@ class RequestContext(Struct, frozen=True, kw_only=True):
     tag_required: bool = False  # 428 without If-Match
     wait_s: float = 0.0  # from ?wait= or Prefer
     address: str = ""  # of the client
-    login: str = ""  # on a local store: the login name of whoever runs the command, whatever account they name
+    login: str = ""  # on a local store: the login name of the person who runs the command, whatever account they name
     user_agent: str = ""
     accept: str = ""  # the Accept header
     trace: str | None = None  # the W3C traceparent of the request, for the tasks that it enqueues
@@ -190,8 +190,8 @@ def voter(request: RequestContext) -> str:
     session = None if request.caller is None else request.caller.session
     if session is not None and session.proves_nothing:
         raise ReauthenticationNeeded(
-            f"{session.link_by} made the login link that opened this session, so it does not prove who you are; give"
-            " your password before you vote"
+            f"{session.link_by} created the login link that opened this session, so it does not prove who you are;"
+            " enter your password before you vote"
         )
     return acting(request)
 
@@ -199,7 +199,7 @@ def voter(request: RequestContext) -> str:
 def require_fresh_session(services: Services, request: RequestContext) -> None:
     """Raise ReauthenticationNeeded unless the caller has recently given their password in a login session.
 
-    On a local store there is no caller to check: whoever can write the file can change everything in it.
+    On a local store there is no caller to check: anyone who can write to the file can change everything in it.
     """
     if request.caller is not None:
         within_ms = round(services.settings.http.fresh_session_s * 1000)

@@ -55,10 +55,10 @@ SETTINGS: Mapping[str, RuntimeSetting] = {
         default=_MONTH_S, least=1, most=_MONTH_S, about="longest time an approval may stay open"
     ),
     "approval.max_open_per_author": RuntimeSetting(
-        default=1_000, least=1, most=1_000_000, about="approvals that may be open at once for one author"
+        default=1_000, least=1, most=1_000_000, about="maximum number of open approvals of one author"
     ),
     "approval.max_open_per_agent": RuntimeSetting(
-        default=200, least=1, most=1_000_000, about="the same for an account that is a program"
+        default=200, least=1, most=1_000_000, about="maximum number of open approvals of one service account"
     ),
     "task.default_timeout_s": RuntimeSetting(
         default=0, least=0, most=_YEAR_S, about="longest first run of a task that names none; 0: no limit"
@@ -79,7 +79,7 @@ FEATURES: Mapping[str, Feature] = {
     ),
     "require_code_version": Feature(
         default=False,
-        about="a task that was approved before any version of its code was known must be approved again",
+        about="a task that was approved before a worker had reported a version of its code must be approved again",
     ),
     "batch_approvals": Feature(default=True, about="one answer may be given to many approvals at once"),
 }

@@ -112,7 +112,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
         _about("delays after each failed attempt, such as [60, 300, 900]; empty: computed from the base"),
     ] = ()
     result_ttl_s: Annotated[_Seconds, _about("how long results are kept")] = 604_800.0
-    author: Annotated[str, _about("account that writes tasks which name no author; ADE_USER goes before it")] = ""
+    author: Annotated[str, _about("author of tasks that name none; ADE_USER takes precedence")] = ""
 
     @property
     def timeout_ms(self) -> int | None:
@@ -139,7 +139,7 @@ class SweepSettings(msgspec.Struct, frozen=True, kw_only=True):
     interval_s: Annotated[_Seconds, _about("time between two sweeps")] = 1.0
     retention_s: Annotated[_Seconds, _about("how long finished tasks are kept")] = 604_800.0
     governed_retention_s: Annotated[
-        _Seconds, _about("how long finished tasks that needed approval are kept, with their approvals and votes")
+        _Seconds, _about("how long finished tasks that needed approval are stored, with their approvals and votes")
     ] = 7_776_000.0
     dead_letter_retention_s: Annotated[_Seconds, _about("how long dead letters nobody dealt with are kept")] = (
         7_776_000.0
@@ -341,7 +341,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     fresh_session_s: Annotated[
         float,
         Meta(ge=60, le=3_600),
-        _about("roles, passwords, login links, and tokens take a sign-in with a password within this time"),
+        _about("changing roles, passwords, login links, and tokens requires a password check within this time"),
     ] = 600.0
     # A client that receives nothing for a minute reconnects.
     heartbeat_s: Annotated[float, Meta(ge=1, le=45), _about("time between two signs of life in a stream")] = 15.0

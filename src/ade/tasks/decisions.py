@@ -239,7 +239,7 @@ def cancel(task: Task, reason: str | None, *, now: int, actor: str | None = None
 
 
 def _without_gate(task: Task, reason: str, now: int) -> dict[str, object]:
-    """Cancel the gate of a task that ends before it runs, so that no one votes on it any longer."""
+    """Cancel the gate of a task that ends before it runs, so that no one can vote on it."""
     return {} if task.review is None else {"review": closed_review(task.review, GateState.CANCELLED, now, reason)}
 
 
@@ -305,7 +305,7 @@ def replay(
     is_governed = review is not None and review.is_governed
     if review is not None and is_governed:
         review = closed_review(review, GateState.SUPERSEDED, now)
-        review = with_editor(review, actor)  # whoever asks for another run cannot approve it
+        review = with_editor(review, actor)  # an account that requests another run cannot approve it
         review = structs.replace(review, preview_id=preview_id if review.has_preview else None)
         fields |= {"submitted_at": now, "approved_at": None, "preview": None, "digest": None, "risk": None}
     if review is not task.review:

@@ -172,8 +172,8 @@ class Context:
     ) -> HoldResponse:
         """Go on only once people have agreed to this step, and to what it is `about`.
 
-        Until then the task waits without a worker. It begins again from the start when they have decided, so do what
-        comes before in `ctx.once`; this call then returns at once. With `responses`, it also returns when they respond
+        Until then the task waits without a worker. It runs again from the start when they have decided, so put earlier
+        steps in `ctx.once`; this call then returns immediately. With `responses`, it also returns when they respond
         instead: the response is true only if the step, or the `args` of the response, were approved. Without it, a
         response raises StepDenied.
         """

@@ -212,7 +212,7 @@ class AgentConsumer:
         args = {"workspace": inbox.id, "prompt": prompt, **ids_of(batch, memory)}
         author, *others = dict.fromkeys(item.author for item in batch.items if item.author) or (None,)
         review = self._template.review
-        for each in others:  # whoever wrote part of the prompt cannot approve it
+        for each in others:  # an account that wrote part of the prompt cannot approve it
             review = with_editor(review or Review(), each)
         return structs.replace(
             self._template,

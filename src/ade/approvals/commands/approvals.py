@@ -325,7 +325,7 @@ async def list_approvals(session: "Session", mine: bool | None) -> None:
 @approvals.command("show", reads=True)
 @click.argument("task_id", metavar="ID")
 async def show(session: "Session", task_id: str) -> None:
-    """Show all that the digest covers, its risk, who has answered, and who still can; also earlier approvals."""
+    """Show every field that the digest covers, the risk, the votes, and eligible voters; also earlier approvals."""
     async with session.api() as api:
         approval = await api.get_approval(await find_id(api, task_id.partition(".")[0]))
     if session.out.as_json:

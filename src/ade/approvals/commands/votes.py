@@ -58,7 +58,7 @@ def inbox_rows(items: Sequence[PendingApproval], *, mine: bool, now: int) -> lis
             item.task_id,
             f"{item.name} ({item.step})" if item.step else item.name,
             item.arguments if len(item.arguments) <= _LONGEST_CELL else f"{item.arguments[:_LONGEST_CELL]}…",
-            item.author or Cell("nobody", "bold red"),
+            item.author or Cell("none", "bold red"),
             short_span(max(1_000, now - item.opened_at)),
             str(item.priority),
             str(item.level) if item.score is None or item.step else f"{item.level} {item.score:g}",
@@ -108,12 +108,10 @@ def _print_gate(out: CommandOutput, gate: GateView, review: ReviewView, now: int
             ("expires", local_with_distance(gate.expires_at, now=now) if is_waiting else ""),
             ("good until", local_with_distance(gate.valid_until, now=now)),
             ("missing", "; ".join(gate.missing)),
-            ("may answer", (", ".join(_named(gate.may_answer, gate)) or "nobody") if is_waiting else ""),
+            ("may answer", (", ".join(_named(gate.may_answer, gate)) or "no one") if is_waiting else ""),
             (
                 "may not",
-                f"{', '.join(_named(gate.conflicts, gate))} (a hand in the task)"
-                if gate.conflicts and is_waiting
-                else "",
+                f"{', '.join(_named(gate.conflicts, gate))} (author conflict)" if gate.conflicts and is_waiting else "",
             ),
             ("passed", "by the policy itself" if gate.is_automatic else ""),
         ]
@@ -131,12 +129,12 @@ def _named(accounts: Sequence[str], gate: GateView) -> list[str]:
 
 
 def _print_signed(out: CommandOutput, gate: GateView, is_waiting: bool) -> None:
-    """Print every field that the digest covers, and how they differ from the gate before."""
+    """Print every field that the digest covers, and the differences from the previous gate."""
     if is_waiting and gate.signed is not None:
         rows: list[Row] = [(name, _brief(compact(value))) for name, value in gate.signed.items()]
         out.table(("digest covers", "value"), rows)
     elif is_waiting:
-        out.styled("! the task has changed since: its digest is another one", fg="yellow")
+        out.styled("! the task has changed since, and has a new digest", fg="yellow")
     if gate.changes:
         changed: list[Row] = [
             (

@@ -43,7 +43,7 @@ class AccountsCalls(Section):
         self, *, id: str, display_name: str = "", roles: Sequence[str] = (), person: str = "", is_human: bool = True,
         owner: str = "", password: str | None = None,
     ) -> Call[VersionedRecord[UserView]]:
-        """Make an account, in a session with a password given recently."""
+        """Create an account, in a session with a recent password check."""
         from ade.accounts.api import NewUser
         from ade.accounts.views import UserView
         from ade.server.pagination import VersionedRecord
@@ -80,7 +80,7 @@ class AccountsCalls(Section):
         )
 
     def set_user_password(self, account: str, *, password: str | None = None, remove: bool = False) -> Call[UserView]:
-        """Give a new password."""
+        """Set a new password."""
         from ade.accounts.api import SetPassword
         from ade.accounts.views import UserView
 
@@ -94,7 +94,7 @@ class AccountsCalls(Section):
         return self._call("end_user_sessions", EndedSessions, account)
 
     def create_login_link(self, account: str) -> Call[CreatedLoginLink]:
-        """Let a person sign in once."""
+        """Create a one-time login link."""
         from ade.accounts.views import CreatedLoginLink
 
         return self._call("create_login_link", CreatedLoginLink, account)
@@ -114,7 +114,7 @@ class AccountsCalls(Section):
         self, *, account: str, scopes: frozenset[Permission] | None = None, seconds: float = 7776000.0,
         label: str = "",
     ) -> Call[CreatedToken]:
-        """Make an access token; its secret is shown this once."""
+        """Create an access token."""
         from ade.accounts.api import NewToken
         from ade.accounts.views import CreatedToken
 
@@ -199,7 +199,7 @@ class AccountsCalls(Section):
     def create_own_token(
         self, *, scopes: frozenset[Permission] | None = None, seconds: float = 7776000.0, label: str = "",
     ) -> Call[CreatedToken]:
-        """Make an access token of one's own; its secret is shown this once."""
+        """Create an access token for yourself."""
         from ade.accounts.api import NewOwnToken
         from ade.accounts.views import CreatedToken
 

@@ -54,7 +54,7 @@ class ApprovalsCalls(Section):
         return self._call("get_account_approval_stats", UserStats, account)
 
     def get_approval(self, task_id: str) -> Call[ApprovalView]:
-        """What is asked, who may answer, what was answered."""
+        """Show the request, the eligible voters, and the votes."""
         from ade.approvals.views import ApprovalView
 
         return self._call("get_approval", ApprovalView, task_id)
@@ -64,7 +64,7 @@ class ApprovalsCalls(Section):
         args: dict[str, Any] | None = None, go_on: bool = False, for_whom: str | None = None,
         password: str | None = None,
     ) -> Call[Voted]:
-        """Approve, reject, ask for changes, or respond."""
+        """Approve, reject, request changes, or respond."""
         from ade.approvals.api import AnswerApproval
         from ade.approvals.views import Voted
 

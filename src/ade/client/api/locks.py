@@ -77,7 +77,7 @@ class LocksCalls(Section):
         self, *, ids: Sequence[str] = (), namespace: str = "default", runs: Mapping[str, str] | None = None,
         wait: float | None = None,
     ) -> Call[LocksWatched]:
-        """Learn at once that a lock was released by force."""
+        """Watch for a forced release of a lock."""
         from ade.locks.api import WatchLocks
         from ade.locks.views import LocksWatched
 

@@ -127,7 +127,7 @@ class SystemCalls(Section):
         return self._call("list_audit_entries", Page[AuditLine], query=query)
 
     def verify_audit(self) -> Call[AuditReport]:
-        """Whether its chain holds, and the records of governed tasks, accounts, and others are what it says."""
+        """Verify the audit copy: its chain, and the records of governed tasks, accounts, and others."""
         from ade.events.audit_chain import AuditReport
         from ade.server.request_types import Nothing
 

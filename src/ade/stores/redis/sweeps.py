@@ -107,7 +107,7 @@ class RedisSweeps:
         return found[:limit]
 
     async def _finished(self, partition: int, moments: tuple[int, int, int], limit: int) -> list[Task]:
-        """Read finished tasks from the oldest, skipping dead letters and governed tasks that are kept longer."""
+        """Read finished tasks from the oldest, skipping dead letters and governed tasks that are stored longer."""
         key = f"{self._link.names[partition].prefix}task:finished"
         moment, _, governed = moments
         found: list[Task] = []

@@ -80,9 +80,10 @@ def _make(folder: Path) -> None:
 
 async def _count(session: "Session", stores: Stores, retention_s: float) -> int:
     """Count the tasks to prune. Tasks that ended before a time were also created before it."""
-    now, kept = stores.clock.now(), session.settings.sweep
+    now, sweep = stores.clock.now(), session.settings.sweep
     moment = now - round(retention_s * 1000)
-    letters, governed = now - round(kept.dead_letter_retention_s * 1000), now - round(kept.governed_retention_s * 1000)
+    letters = now - round(sweep.dead_letter_retention_s * 1000)
+    governed = now - round(sweep.governed_retention_s * 1000)
     query, count = TaskQuery(statuses=FINAL, created_before=moment, limit=_PAGE), 0
     with progress(session, "Counting") as bar:
         while True:
