@@ -33,151 +33,151 @@ _ITEM = ("inbox_id", "item_id", "client_message_id", "source", "kind", "queue_le
 _BATCH = ("inbox_id", "batch_id", "item_ids", "merged_count", "queue_len_after")
 
 EVENTS: Mapping[str, Told] = {
-    runs_model.AGENT_RUN_BEGAN: Told("an agent's program has said who it is", _AGENT_RUN, _AGENT),
+    runs_model.AGENT_RUN_BEGAN: Told("the program of an agent has reported its identity", _AGENT_RUN, _AGENT),
     runs_model.AGENT_RUN_ENDED: Told(
-        "an agent's run is over: succeeded, failed or cut short; with what all attempts took so far",
+        "an agent run ended: succeeded, failed, or cut short; with the usage of all attempts so far",
         (*_AGENT_RUN, "tool_calls", "ended"),
         (*_AGENT, "tokens", "cost_usd", "turns", "error"),
     ),
     "task.created": Told("a task was stored", ("queue", "name", "status"), ("parent_id", "run_after", "waits_for")),
-    "task.claimed": Told("a worker took it; the attempt counts from here", _RUN, _GOVERNED),
+    "task.claimed": Told("a worker claimed it; the attempt counts from here", _RUN, _GOVERNED),
     RECLAIMED: Told(
-        "beside `task.claimed`: it was taken over from a silent worker",
+        "in addition to `task.claimed`: it was taken over from a lost worker",
         ("attempt", "previous_worker", "new_worker", "entry"),
     ),
     "task.succeeded": Told("its run returned and the result is stored", _RUN, (*_GOVERNED, "result_digest")),
     "task.retry_scheduled": Told(
-        "its run failed and will be repeated after the delay", ("attempt", "run_id", "delay_ms", "error"), _GOVERNED
+        "its run failed and is retried after the delay", ("attempt", "run_id", "delay_ms", "error"), _GOVERNED
     ),
     "task.failed": Told("it failed for good", _END, ("has_begun", *_GOVERNED)),
-    "task.dlq": Told("beside `task.failed`: it is a dead letter now", _END, ("has_begun", *_GOVERNED)),
+    "task.dlq": Told("in addition to `task.failed`: it is a dead letter now", _END, ("has_begun", *_GOVERNED)),
     ALERT: Told(
-        "beside `task.failed`: somebody should look, because it ran out of memory. Also when a conversation rests"
-        " because its batches failed too often, then with `what`, `inbox_id`, `failures`, `in_a_row` and `seconds`",
+        "in addition to `task.failed`: it ran out of memory and needs attention. Also when a conversation pauses"
+        " because its batches failed too often, then with `what`, `inbox_id`, `failures`, `in_a_row`, and `seconds`",
         _END,
     ),
-    "task.stalled": Told("its worker went silent and the lease ran out", _RUN, _GOVERNED),
-    "task.released": Told("a worker that shut down handed it back", (*_RUN, "reason")),
+    "task.stalled": Told("its worker was lost and the lease expired", _RUN, _GOVERNED),
+    "task.released": Told("a worker that shut down returned it to the queue", (*_RUN, "reason")),
     "task.deferred": Told(
         "its locks are not free: it waits for them, and the run does not count", ("run_id", "worker", "locks")
     ),
-    "task.recalled": Told("its locks were granted, so it may be claimed at once", ("locks",)),
+    "task.recalled": Told("its locks were granted, so it can be claimed immediately", ("locks",)),
     "task.cancelled": Told(
-        "somebody, its parent or a broken dependency stopped it", ("attempt",), ("reason", *_GOVERNED)
+        "a person, its parent, or a failed dependency stopped it", ("attempt",), ("reason", *_GOVERNED)
     ),
     "task.replayed": Told("a dead letter runs again", ("generation", "edited")),
-    "task.discarded": Told("a dead letter was struck off the list", ("reason",)),
+    "task.discarded": Told("a dead letter was discarded", ("reason",)),
     "task.edited": Told("a draft was changed", ("fields",)),
-    events_model.QUEUE_PAUSED: Told("somebody paused a queue", ("queue",)),
-    events_model.QUEUE_RESUMED: Told("somebody let it go on", ("queue",)),
-    events_model.QUEUE_LIMITED: Told("somebody set or lifted its limit of unfinished tasks", ("queue", "max_depth")),
+    events_model.QUEUE_PAUSED: Told("a queue was paused", ("queue",)),
+    events_model.QUEUE_RESUMED: Told("a queue was resumed", ("queue",)),
+    events_model.QUEUE_LIMITED: Told("the queue limit was set or removed", ("queue", "max_depth")),
     events_model.SCHEDULE_CHANGED: Told(
-        "a schedule was made or replaced", ("schedule", "cron", "timezone", "name", "queue")
+        "a schedule was created or replaced", ("schedule", "cron", "timezone", "name", "queue")
     ),
-    events_model.SCHEDULE_PAUSED: Told("somebody paused a schedule", ("schedule",)),
-    events_model.SCHEDULE_RESUMED: Told("somebody let it go on", ("schedule",)),
-    events_model.SCHEDULE_REMOVED: Told("somebody removed a schedule", ("schedule",)),
+    events_model.SCHEDULE_PAUSED: Told("a schedule was paused", ("schedule",)),
+    events_model.SCHEDULE_RESUMED: Told("a schedule was resumed", ("schedule",)),
+    events_model.SCHEDULE_REMOVED: Told("a schedule was removed", ("schedule",)),
     agents_model.AGENT_REGISTERED: Told(
-        "an agent was made known, or described anew", ("agent", "max_tasks"), ("type", "capabilities")
+        "an agent was registered, or its registration was updated", ("agent", "max_tasks"), ("type", "capabilities")
     ),
-    "agent.active": Told("somebody let an agent begin tasks again", ("agent",)),
-    "agent.draining": Told("somebody let an agent begin nothing new", ("agent",)),
-    "agent.offline": Told("somebody marked an agent as not there; it begins nothing new", ("agent",)),
-    agents_model.AGENT_REMOVED: Told("somebody had an agent forgotten", ("agent",)),
+    "agent.active": Told("an agent was activated: it can start tasks again", ("agent",)),
+    "agent.draining": Told("an agent was drained: it starts no new tasks", ("agent",)),
+    "agent.offline": Told("an agent was marked as offline: it starts no new tasks", ("agent",)),
+    agents_model.AGENT_REMOVED: Told("an agent was removed", ("agent",)),
     locks_rules.ACQUIRED: Told("a lock was free and is held now", _LOCK, _LOCK_MAYBE),
-    locks_rules.QUEUED: Told("somebody stands in line for a lock", _LOCK, _LOCK_MAYBE),
-    locks_rules.PROMOTED: Told("whoever stood in line has the lock now", _LOCK, _LOCK_MAYBE),
-    locks_rules.UPGRADED: Told("a reader has become the writer, under a new token", _LOCK, _LOCK_MAYBE),
-    locks_rules.DOWNGRADED: Told("a writer has become a reader", _LOCK, _LOCK_MAYBE),
-    locks_rules.RELEASED: Told("a lock was let go, or somebody left the line", _LOCK, _LOCK_MAYBE),
-    locks_rules.EXPIRED: Told("a lease or a wait ran out", _LOCK, (*_LOCK_MAYBE, "reason")),
-    locks_rules.LOST: Told("an operator took a lock, or a place in line, away", (*_LOCK, "reason", "by"), _LOCK_MAYBE),
-    locks_rules.DEADLOCK: Told("agents waited in a ring and this one gave way", (*_LOCK, "cycle"), _LOCK_MAYBE),
+    locks_rules.QUEUED: Told("a request waits in the wait queue of a lock", _LOCK, _LOCK_MAYBE),
+    locks_rules.PROMOTED: Told("a waiting request was granted the lock", _LOCK, _LOCK_MAYBE),
+    locks_rules.UPGRADED: Told("a shared lock has become exclusive, under a new fencing token", _LOCK, _LOCK_MAYBE),
+    locks_rules.DOWNGRADED: Told("an exclusive lock has become shared", _LOCK, _LOCK_MAYBE),
+    locks_rules.RELEASED: Told("a lock was released, or a request left the wait queue", _LOCK, _LOCK_MAYBE),
+    locks_rules.EXPIRED: Told("a lease expired, or a wait timed out", _LOCK, (*_LOCK_MAYBE, "reason")),
+    locks_rules.LOST: Told(
+        "a lock, or a place in the wait queue, was released by force", (*_LOCK, "reason", "by"), _LOCK_MAYBE
+    ),
+    locks_rules.DEADLOCK: Told(
+        "a deadlock was resolved, and this request or run was the victim", (*_LOCK, "cycle"), _LOCK_MAYBE
+    ),
     inbox.EVENT_OF[inbox.ItemEnqueued]: Told("an item was put into the inbox of a conversation", _ITEM),
     inbox.EVENT_OF[inbox.ItemDropped]: Told(
-        "an item gave way to a new one, or was refused, because the inbox is full", (*_ITEM, "reason")
+        "an item was dropped for a new one, or rejected, because the inbox is full", (*_ITEM, "reason")
     ),
-    inbox.EVENT_OF[inbox.ItemRemoved]: Told("somebody took an item out", _ITEM),
+    inbox.EVENT_OF[inbox.ItemRemoved]: Told("an item was removed", _ITEM),
     inbox.EVENT_OF[inbox.InboxCleared]: Told(
-        "all that waited was removed, or a batch was given up", ("inbox_id", "reason", "cleared_count", "item_ids")
+        "all waiting items were removed, or a batch was abandoned", ("inbox_id", "reason", "cleared_count", "item_ids")
     ),
     inbox.EVENT_OF[inbox.InboxBlocked]: Told(
-        "items wait and nothing may be taken now", ("inbox_id", "reason", "queue_len")
+        "items wait, and none can be taken now", ("inbox_id", "reason", "queue_len")
     ),
-    inbox.EVENT_OF[inbox.BatchDequeued]: Told("somebody took a batch", _BATCH),
-    inbox.EVENT_OF[inbox.BatchConfirmed]: Told("what the batch led to is stored, and its items are gone", _BATCH),
+    inbox.EVENT_OF[inbox.BatchDequeued]: Told("a batch was taken", _BATCH),
+    inbox.EVENT_OF[inbox.BatchConfirmed]: Told("the result of the batch is stored, and its items were removed", _BATCH),
     inbox.EVENT_OF[inbox.BatchReturned]: Told(
-        "a batch was not finished, and is back at the head of the inbox", (*_BATCH, "reason")
+        "a batch was not finished, and was returned to the head of the inbox", (*_BATCH, "reason")
     ),
     accounts_model.USER_ADDED: Told(
-        "an account was made", ("account", "roles", "is_human", "digest"), ("owner", "login")
+        "an account was created", ("account", "roles", "is_human", "digest"), ("owner", "login")
     ),
     accounts_model.USER_CHANGED: Told(
-        "an account was changed; what it holds of secrets is never told",
+        "an account was changed; the event contains no secrets",
         ("account", "fields", "digest"),
         ("roles", "roles_before", "is_active", "login"),
     ),
     accounts_model.ROLES_CHANGED: Told(
-        "beside `user.changed`, for the person behind the account: its roles were changed",
+        "in addition to `user.changed`, for the person behind the account: its roles were changed",
         ("account", "roles", "roles_before"),
         ("login",),
     ),
     accounts_model.PASSWORD_SET: Told(
-        "beside `user.changed`, for the person behind the account: another account set or removed the password, or made"
-        " the login link by which it was set; the account cannot vote before its owner has changed it",
+        "in addition to `user.changed`, for the person behind the account: another account set or removed the password,"
+        " or created the login link through which it was set; the account cannot vote until its owner has changed it",
         ("account", "set_by"),
         ("login",),
     ),
     accounts_model.PASSWORD_CHANGED: Told(
-        "beside `user.changed`, for the person behind the account: it changed its own password",
+        "in addition to `user.changed`, for the person behind the account: it changed its own password",
         ("account",),
         ("login",),
     ),
     accounts_model.TOKEN_CREATED: Told(
-        "an access token was made; `actor` made it", ("account", "token", "scopes", "expires_at"), ("login",)
+        "an access token was created by `actor`", ("account", "token", "scopes", "expires_at"), ("login",)
     ),
-    accounts_model.TOKEN_REVOKED: Told("an access token was taken back", ("account", "token", "reason")),
-    accounts_model.SESSION_OPENED: Told("somebody has signed in", _SESSION, _SESSION_MAYBE),
-    accounts_model.SESSION_CONFIRMED: Told("somebody has given the password once more", _SESSION, _SESSION_MAYBE),
+    accounts_model.TOKEN_REVOKED: Told("an access token was revoked", ("account", "token", "reason")),
+    accounts_model.SESSION_OPENED: Told("a person signed in", _SESSION, _SESSION_MAYBE),
+    accounts_model.SESSION_CONFIRMED: Told("a person entered the password again", _SESSION, _SESSION_MAYBE),
     accounts_model.SESSION_ENDED: Told(
-        "login sessions were ended; those that run out are not told", ("account", "sessions", "reason")
+        "login sessions were ended; expired sessions have no event", ("account", "sessions", "reason")
     ),
-    accounts_model.LOGIN_LINK_CREATED: Told(
-        "a link was made that lets somebody sign in once", ("account", "expires_at"), ("login",)
-    ),
+    accounts_model.LOGIN_LINK_CREATED: Told("a one-time login link was created", ("account", "expires_at"), ("login",)),
     accounts_model.LOGIN_LINK_USED: Told(
-        "beside `session.opened`: somebody came through such a link; `link_by` made it, if that was another account",
+        "in addition to `session.opened`: a login link was used; `link_by` created it, if that was another account",
         _SESSION,
         _SESSION_MAYBE,
     ),
     authorization.ACCESS_REFUSED: Told(
-        "a token or session that is none was sent; told once a minute for each address", ("ip", "given")
+        "an invalid token or session was sent; at most one event per minute and address", ("ip", "given")
     ),
     authorization.FOREIGN_ASKED: Told(
-        "somebody asked for what is not his own, and was told that it does not exist; at most ten times a minute",
+        "an account requested an object of another account, and got 404; at most ten events per minute",
         ("account", "operation", "about"),
     ),
     events_model.AUDIT_ANCHORED: Told(
-        "the head of the audit copy, to be kept where the owner of the store cannot change it", ("seq", "hash")
+        "the head of the audit copy, to be stored where the owner of the store cannot change it", ("seq", "hash")
     ),
     approvals_repository.RULEBOOK_CHANGED: Told("another rulebook is in force", ("version", "digest")),
     approvals_repository.SELF_REVIEW_ALLOWED: Told(
-        "beside `rulebook.changed`: under some of its policies authors may approve their own tasks",
+        "in addition to `rulebook.changed`: some of its policies allow authors to approve their own tasks",
         ("version", "policies"),
     ),
-    runtime.SETTING_CHANGED: Told("a run-time setting was changed, or taken back", ("name", "old", "new")),
-    runtime.FEATURE_CHANGED: Told("a feature was switched, or that was taken back", ("name", "old", "new")),
-    approvals_model.DELEGATION_CREATED: Told("somebody lets another one answer in his place", _DELEGATION),
-    approvals_model.DELEGATION_REVOKED: Told("that was taken back", _DELEGATION),
-    approvals_model.CYCLE_FOUND: Told(
-        "two delegations made at once have closed a ring; one should be revoked", _DELEGATION
-    ),
+    runtime.SETTING_CHANGED: Told("a run-time setting was changed or reset", ("name", "old", "new")),
+    runtime.FEATURE_CHANGED: Told("a feature was enabled, disabled, or reset", ("name", "old", "new")),
+    approvals_model.DELEGATION_CREATED: Told("an account delegated its votes to another account", _DELEGATION),
+    approvals_model.DELEGATION_REVOKED: Told("a delegation was revoked", _DELEGATION),
+    approvals_model.CYCLE_FOUND: Told("two concurrent delegations closed a cycle; revoke one of them", _DELEGATION),
     **WEBHOOK_EVENTS,
     **APPROVAL_EVENTS,
 }
 
 FIELDS: Mapping[str, str] = {
-    "about": "the id of what was asked for",
+    "about": "the ID of the requested object",
     "account": "the account it is about",
     "agent": "its name",
     "agent_id": "the agent, as its program names it",
@@ -187,84 +187,84 @@ FIELDS: Mapping[str, str] = {
     "capabilities": "what the agent can do",
     "cascades": "whether the delegate can delegate further",
     "cleared_count": "how many items",
-    "client_message_id": "what whoever sent the item calls it, or `cm-` and its id",
+    "client_message_id": "the sender's ID of the item, or `cm-` and its ID",
     "conditions": "what the delegation is limited to",
     "conversation_id": "the conversation, as the agent's program names it",
-    "cost_usd": "dollars of all attempts so far",
+    "cost_usd": "cost of all attempts so far, in US dollars",
     "cron": "when it fires",
     "cycle": "the scopes that waited for each other",
     "delay_ms": "milliseconds until the next attempt",
-    "delegate": "the account that answers",
+    "delegate": "the account that votes",
     "delegation": "its id",
-    "delegator": "the account in whose place it answers",
-    "digest": "SHA-256 over what it says, over the record, or over what was approved and runs",
+    "delegator": "the account for which it votes",
+    "digest": "SHA-256 of the rulebook, of the record, or of the approved task that runs",
     "edited": "whether the arguments were changed",
-    "ended": "`succeeded`, `failed` or `cut short`",
-    "ends_at": "when it is over (a moment)",
+    "ended": "`succeeded`, `failed`, or `cut short`",
+    "ends_at": "when it ends (a moment)",
     "entry": "the task's place in the order of arrival",
     "error": "type and message of the error, cut to 500 characters",
     "hash": "the hash of that entry of the audit copy",
     "result_digest": "SHA-256 over the result",
     "seq": "the entry of the audit copy",
     "has_begun": "false if the handler was never called; otherwise left out",
-    "expires_at": "when it is over by itself (a moment)",
+    "expires_at": "when it expires (a moment)",
     "fields": "names of the fields that were changed",
     "generation": "the generation that begins",
     "given": "`token` or `session`",
     "inbox_id": "the inbox, which is the name of its conversation",
     "ip": "the address the request came from",
-    "link_by": "the other account that made the login link",
-    "set_by": "the account that set the password, or made the login link",
-    "login": "the login name of whoever ran the command on the store itself, whatever account they named",
-    "is_active": "whether the account may be used",
-    "is_human": "whether it is a person and no program",
-    "item_id": "the item, counted in its inbox; what it says is not told",
+    "link_by": "the other account that created the login link",
+    "set_by": "the account that set the password, or created the login link",
+    "login": "the system login name of the person who ran the command on the store itself",
+    "is_active": "whether the account is active",
+    "is_human": "true for a person, false for a service account",
+    "item_id": "the item, counted in its inbox; the event does not contain its text",
     "item_ids": "the items, in their order",
     "items": "the resources, each with its mode and its fencing token (0: not granted)",
     "kind": "kind of failure, see [The life of a task](../explanation/lifecycle.md#failures), of item, or of channel",
     "locks": "the resources it waits or waited for",
-    "max_depth": "how many unfinished tasks the queue may have; null for no limit",
-    "max_tasks": "how many tasks the agent may have at once",
+    "max_depth": "maximum number of unfinished tasks in the queue; null: no limit",
+    "max_tasks": "maximum number of concurrent tasks of the agent",
     "merged_count": "how many items",
     "model": "the model the agent works with",
-    "name": "the name of the task, the setting or the feature",
-    "namespace": "where the lock's name counts",
-    "new": "the value from then on; null: nothing is in the store, so files and defaults count",
+    "name": "the name of the task, the setting, or the feature",
+    "namespace": "the namespace of the lock",
+    "new": "the new value; null: none is stored, so files and defaults apply",
     "new_worker": "the worker that took the task over",
-    "operation": "what was asked for, as the HTTP interface calls it",
-    "old": "the value until then; null: nothing was in the store",
-    "owner": "the person who answers for the program",
+    "operation": "the requested operation, as the HTTP interface names it",
+    "old": "the previous value; null: none was stored",
+    "owner": "the person who owns the service account",
     "parent_id": "the task that enqueued this one",
     "policies": "their ids",
-    "previous_worker": "the worker that went silent",
-    "purpose": "what the lock is for, as its holder said",
+    "previous_worker": "the lost worker",
+    "purpose": "the purpose of the lock, as its holder named it",
     "queue": "the queue, or the task's queue",
-    "queue_len": "how many items wait then",
-    "queue_len_after": "how many items wait then",
-    "reason": "the reason somebody gave, or ADE has",
+    "queue_len": "how many items wait afterwards",
+    "queue_len_after": "how many items wait afterwards",
+    "reason": "the reason, from a person or from ADE",
     "request_id": "the lock request, which is also the grant",
-    "roles": "all its roles from then on",
-    "roles_before": "all its roles until then",
-    "run_after": "not claimed before then, where that is later than the event (a moment)",
-    "run_id": "the mark of the run",
+    "roles": "all its roles after the change",
+    "roles_before": "all its roles before the change",
+    "run_after": "when it can be claimed, if that is later than the event (a moment)",
+    "run_id": "the ID of the run",
     "schedule": "its name",
-    "scope": "what holds and waits in one go, such as a run",
-    "scopes": "the permissions that it is for",
+    "scope": "the unit that holds and waits, such as a run",
+    "scopes": "its permissions",
     "session": "the beginning of the hash of the session's secret",
     "session_id": "the session of the agent's program",
-    "sessions": "the same of each session",
-    "source": "where the item came from: user, task_notification, subagent or system",
+    "sessions": "the same for each session",
+    "source": "the source of the item: user, task_notification, subagent, or system",
     "starts_at": "when it begins (a moment)",
-    "state": "how the request stood: granted, waiting or victim",
-    "status": "the status the task begins with",
+    "state": "the state of the request: granted, waiting, or victim",
+    "status": "the first status of the task",
     "subagent_type": "the type of agent",
-    "timezone": "where the clock of its cron line hangs",
+    "timezone": "the time zone of its cron expression",
     "token": "the id of the token",
     "task_id": "the task it is about; the event itself belongs to none",
     "tokens": "tokens of all attempts so far",
-    "tool_calls": "how often tools were used",
+    "tool_calls": "number of tool calls",
     "turns": "turns of all attempts so far",
-    "type": "what kind of agent it is, or the type of the event that is told",
+    "type": "the type of the agent, or of the event that is sent",
     "version": "its number, from 1",
     "waits_for": "how many tasks it depends on",
     "worker": "id of the worker",

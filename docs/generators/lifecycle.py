@@ -9,60 +9,60 @@ from docs.generators.tables import listed, table
 
 # Every status, verb and kind of failure has its sentence: a new one without it stops the build.
 STATUS_MEANS: Mapping[Status, str] = {
-    Status.DRAFT: "being written; may be edited; nothing runs",
-    Status.SUBMITTED: "frozen; being validated, previewed and scored; no side effects",
-    Status.REVIEWING: "waits for people; holds no lease",
-    Status.APPROVED: "enough people agreed to exactly this; waits for its start",
-    Status.PENDING: "may be claimed once `run_after` has passed and what it depends on has ended",
+    Status.DRAFT: "being written; can be edited; nothing runs",
+    Status.SUBMITTED: "frozen; being validated, previewed, and scored; no side effects",
+    Status.REVIEWING: "waits for reviewers; holds no lease",
+    Status.APPROVED: "enough reviewers approved exactly this; waits for its start",
+    Status.PENDING: "can be claimed once `run_after` has passed and its dependencies have ended",
     Status.RUNNING: "one worker holds the lease",
-    Status.STALLED: "its worker went silent; any worker can take it over",
+    Status.STALLED: "its worker was lost; any worker can take it over",
     Status.COMPLETED: "it succeeded",
     Status.FAILED: "attempts used up, or not worth repeating; listed as a dead letter, and can be replayed",
-    Status.REJECTED: "people said no, or no one answered in time",
+    Status.REJECTED: "reviewers rejected it, or the quorum was not met in time",
     Status.CANCELLED: "a person or another task stopped it",
 }
 VERB_MEANS: Mapping[Verb, str] = {
     Verb.CREATE: "comes in as pending, as a draft, to be previewed, or waiting for approval",
     Verb.EDIT: "a draft is changed and checked again",
     Verb.SUBMIT: "the draft is frozen",
-    Verb.ASSESS: "waits for people, is approved by policy, or goes back with what is wrong",
-    Verb.REVIEW: "somebody says something that decides nothing yet: a vote, a comment; the status stays",
-    Verb.APPROVE: "the quorum is met; it joins its queue in the same write unless it is started by hand",
-    Verb.REJECT: "people say no",
-    Verb.REQUEST_CHANGES: "back to its author; once something has changed, votes given so far no longer count",
+    Verb.ASSESS: "waits for reviewers, is approved by policy, or is sent back with errors",
+    Verb.REVIEW: "a vote or comment that decides nothing yet; the status stays",
+    Verb.APPROVE: "the quorum is met; it joins its queue in the same write unless it has a manual start",
+    Verb.REJECT: "reviewers reject it",
+    Verb.REQUEST_CHANGES: "back to its author; after a change, earlier votes no longer count",
     Verb.RESPOND: "reviewers respond to a step of a held run instead of approving it; the run continues without it",
-    Verb.REOPEN: "whoever asked for changes thinks again, or is overruled, while the draft is unchanged",
-    Verb.REVOKE: "an approval is taken back before the run: people are asked anew",
-    Verb.BREAK_GLASS: "it runs without approval, in the open; people look at it after the fact",
-    Verb.EXPIRE: "nobody answered, or the approval grew stale",
+    Verb.REOPEN: "the request for changes is withdrawn or overruled while the draft is unchanged",
+    Verb.REVOKE: "an approval is revoked before the run: approval is requested again",
+    Verb.BREAK_GLASS: "it runs without approval; reviewers are asked to review it afterwards",
+    Verb.EXPIRE: "the quorum was not met in time, or the approval expired",
     Verb.START: "an approved task joins its queue",
-    Verb.CLAIM: "a worker takes it with a lease; the attempt counts from here",
+    Verb.CLAIM: "a worker claims it with a lease; the attempt counts from here",
     Verb.SUCCEED: "the run reports its result",
-    Verb.RETRY: "the run failed and is worth repeating; `run_after` moves on by the backoff",
+    Verb.RETRY: "the run failed and is retried; `run_after` moves by the backoff",
     Verb.FAIL: "the end without success; before a run only by a broken dependency or, if pending, a deadline",
-    Verb.HOLD: "a run meets a gate, gives up its lease and waits for people, or for a new preview",
-    Verb.STALL: "the lease ran out",
-    Verb.RELEASE: "a worker that shuts down hands it back; no attempt is used up",
+    Verb.HOLD: "a run reaches a gate, gives up its lease, and waits for approval or a new preview",
+    Verb.STALL: "the lease expired",
+    Verb.RELEASE: "a worker that shuts down returns it to the queue; no attempt is used up",
     Verb.DEFER: "its locks are not free, so it waits for them without a worker; no attempt is used up",
-    Verb.RECALL: "its locks were granted, so it may be claimed at once",
-    Verb.CANCEL: "at once, in every status that is not final; a late result is refused",
+    Verb.RECALL: "its locks were granted, so it can be claimed immediately",
+    Verb.CANCEL: "immediate, in every status that is not final; a stale result is rejected",
     Verb.REPLAY: "a dead letter runs again: a new generation with fresh attempts",
-    Verb.DISCARD: "a dead letter is struck off the list, with the reason; it stays on record",
+    Verb.DISCARD: "a dead letter is discarded, with the reason; its record stays",
 }
 FAILURE_MEANS: Mapping[FailureKind, str] = {
     FailureKind.RAISED: "the handler raised, or an agent exited with an error",
     FailureKind.RETRY_ASKED: "the handler raised `Retry`; a time it names replaces the backoff",
-    FailureKind.WORKER_DIED: "the worker went silent and the lease ran out",
+    FailureKind.WORKER_DIED: "the worker was lost and the lease expired",
     FailureKind.UNRECOVERABLE: "the handler raised `Unrecoverable`",
-    FailureKind.BAD_ARGUMENTS: "the stored arguments do not fit the handler",
-    FailureKind.BAD_RESULT: "the handler returned what it does not declare, or too much",
+    FailureKind.BAD_ARGUMENTS: "the stored arguments do not match the handler",
+    FailureKind.BAD_RESULT: "the result does not match the declared type, or is too large",
     FailureKind.UNKNOWN_NAME: "no handler has this name",
     FailureKind.TIMED_OUT: "the run took longer than its time limit",
     FailureKind.RATE_LIMITED: "the handler raised `RateLimited`",
     FailureKind.OUT_OF_MEMORY: "the run ran out of memory",
-    FailureKind.DEPENDENCY_FAILED: "a task it waits for did not complete, and it asked to fail then",
+    FailureKind.DEPENDENCY_FAILED: "a dependency did not complete, and `after_failure` is `fail`",
     FailureKind.DENIED: "a guard rule forbids it",
-    FailureKind.DEADLOCK: "the run waited in a deadlock, and was chosen to give way",
+    FailureKind.DEADLOCK: "the run was the victim of a deadlock",
     FailureKind.DEADLINE_PASSED: "its deadline passed before it ran",
 }
 
@@ -106,11 +106,11 @@ def state_diagram() -> str:
 def what_follows(kind: FailureKind) -> str:
     policy = FAILURES[kind]
     if not policy.retry:
-        return "it fails at once" + (", and an `alert` event tells the administrators" if policy.alert else "")
+        return "it fails immediately" + (", with an `alert` event" if policy.alert else "")
     if kind is FailureKind.WORKER_DIED:
-        return "it is stalled, and another worker may take it over at once"
+        return "it is stalled, and another worker can take it over immediately"
     if not policy.counts:
-        return f"after the backoff or the time asked for, the longer one; free of charge {MAX_THROTTLES} times"
+        return f"after the longer of the backoff and the requested time; the first {MAX_THROTTLES} times use no attempt"
     if policy.grows_timeout:
         return f"after the backoff, with a time limit {TIMEOUT_GROWTH:g} times as long, up to {TIMEOUT_LIMIT:g} times"
     return "after the backoff"

@@ -7,27 +7,25 @@ from ade.webhooks import model as webhooks_model
 from docs.generators.told import Told
 
 WEBHOOK_EVENTS: Mapping[str, Told] = {
-    webhooks_model.WEBHOOK_CREATED: Told("somebody is told of events from now on", ("webhook", "origin", "events")),
+    webhooks_model.WEBHOOK_CREATED: Told("a webhook was created", ("webhook", "origin", "events")),
     webhooks_model.WEBHOOK_CHANGED: Told(
-        "a webhook has another URL, other events or another description", ("webhook", "fields", "origin", "events")
+        "the URL, events, or description of a webhook changed", ("webhook", "fields", "origin", "events")
     ),
     webhooks_model.WEBHOOK_ROTATED: Told(
-        "a webhook has a new secret; the old one signs until then", ("webhook", "ends_at")
+        "a webhook has a new secret; the old one also signs until `ends_at`", ("webhook", "ends_at")
     ),
-    webhooks_model.WEBHOOK_TESTED: Told("somebody had a test sent; it goes to this webhook in any case", ("webhook",)),
-    webhooks_model.WEBHOOK_REPLAYED: Told("somebody had a message sent once more", ("webhook", "delivery", "type")),
+    webhooks_model.WEBHOOK_TESTED: Told("a test was sent to this webhook, whatever its event types", ("webhook",)),
+    webhooks_model.WEBHOOK_REPLAYED: Told("a message was sent again", ("webhook", "delivery", "type")),
     webhooks_model.WEBHOOK_DISABLED: Told(
-        "nothing more is sent to a webhook: somebody wanted so, it answered 410, or nothing went well for a week",
+        "a webhook was disabled: by a person, because it returned 410, or because every message failed for a week",
         ("webhook", "reason"),
     ),
-    webhooks_model.WEBHOOK_ENABLED: Told("a webhook is told again of what happens from then on", ("webhook",)),
-    webhooks_model.WEBHOOK_REMOVED: Told("somebody had a webhook and its deliveries forgotten", ("webhook",)),
-    notifications_model.CHANNEL_ADDED: Told(
-        "a person is notified through another channel from now on", ("account", "channel", "kind")
-    ),
+    webhooks_model.WEBHOOK_ENABLED: Told("a webhook was enabled again, for later events", ("webhook",)),
+    webhooks_model.WEBHOOK_REMOVED: Told("a webhook and its deliveries were removed", ("webhook",)),
+    notifications_model.CHANNEL_ADDED: Told("a person was given another channel", ("account", "channel", "kind")),
     notifications_model.CHANNEL_REMOVED: Told("a channel was removed", ("account", "channel", "kind")),
     notifications_model.CHANNEL_DISABLED: Told(
-        "nothing more is sent to a channel: it answered 410, or every message failed for a week",
+        "a channel was disabled: it returned 410, or every message failed for a week",
         ("account", "channel", "kind", "reason"),
     ),
     notifications_model.PREFERENCES_CHANGED: Told(
@@ -37,8 +35,8 @@ WEBHOOK_EVENTS: Mapping[str, Told] = {
 
 WEBHOOK_FIELDS: Mapping[str, str] = {
     "channel": "the id of the notification channel",
-    "delivery": "the id of the message, by which its receiver knows it again",
-    "events": "the types of events it wants, such as `task.*`",
-    "origin": "where it is: scheme, host and port; the rest of its URL may be a secret",
+    "delivery": "the ID of the message, by which the receiver can deduplicate",
+    "events": "its event types, such as `task.*`",
+    "origin": "scheme, host, and port; the rest of its URL might be a secret",
     "webhook": "its id",
 }
