@@ -33,7 +33,7 @@ REASONS: Mapping[str, str] = {
     "changes_requested": "a reviewer requested changes before approval; the facts name the reviewer and the changes",
     "sent_back": "it could not be assessed and went back to its author; the facts contain the reason",
     "submitted": "it is being validated and assessed; the facts name the preview task",
-    "waits_for_approval": "it waits for approval; the facts name the eligible voters, the missing votes, and the expiry",
+    "waits_for_approval": "it waits for approval; the facts name the eligible voters, missing votes, and the expiry",
     "approval_blocked": "it waits for approval, but no eligible voters are left to meet the rules",
     "waits_for_start": "it was approved and waits for a manual start or for its time window",
 }
