@@ -230,7 +230,7 @@ NEW = "another long password"
 
 
 async def test_a_link_of_somebody_else_proves_nothing(stores: Stores, hire: Hire, clock: TestClock) -> None:
-    """Whoever made it may have used it, too."""
+    """The account that created it might also have used it."""
     await hire("bob", "reviewer", password=None)
     for by, proves in (("ada", False), ("bob", True), (None, True)):
         _, session = await use_link(stores, (await create_link(stores, "bob", actor=by)).secret, HERE)

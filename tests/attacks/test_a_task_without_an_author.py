@@ -1,4 +1,4 @@
-"""Attack: a task that names no author, or one who is nobody, so that its author can approve it under another name."""
+"""Attack: a task names no author, or one without an account, so that its author can approve it under another name."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Attack: whoever has stolen an admin's token, or is an admin, becomes somebody else and votes in their name."""
+"""Attack: an admin, or a thief of an admin's token, takes over another account and votes in its name."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ SECRET = "a password that only she has"
 
 
 class Browser:
-    """Somebody at the site with a login session."""
+    """A person at the site with a login session."""
 
     def __init__(self, site: Site, cookie: str) -> None:
         self.site, self.cookie = site, cookie
@@ -90,7 +90,7 @@ async def test_a_stolen_token_of_an_admin_becomes_nothing_more(site: Site) -> No
 
 
 async def test_a_session_without_a_fresh_password_is_no_better(site: Site) -> None:
-    """As from a link, which proves that somebody has the link."""
+    """As from a link, which proves only that the person has the link."""
     ada = await signed_in(site, "ada")
     link = (await ada.ask("POST", "/users/ada/login-link")).json()["secret"]
     linked = await through_link(site, link)
@@ -246,7 +246,7 @@ async def test_a_role_that_comes_later_is_not_in_a_token(site: Site) -> None:
 
 
 async def test_successors_of_a_token_end_with_it(site: Site) -> None:
-    """Over HTTP no token creates another. A program beside the store that does is held to the same rule."""
+    """Over HTTP no token creates another. The same rule applies to a program on the store itself that does."""
     bot, token_id = await _bot_token(site, ada := await signed_in(site, "ada"))
     names = [bot]
     for number in range(3):

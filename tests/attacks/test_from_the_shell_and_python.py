@@ -64,7 +64,7 @@ async def test_a_shell_cannot_replay_with_other_arguments_and_approve_that(site:
     await site.until(task["id"], "failed")
     code, _ = await shell.run("mallory", "dlq", "replay", task["id"], "--args", '{"to": "mallory"}')
     assert code == 0
-    assert await shell.vote("mallory", task["id"]) != 0, "whoever edits it cannot approve it"
+    assert await shell.vote("mallory", task["id"]) != 0, "an account that edits it cannot approve it"
     assert (await site.status(task["id"]), site.done) == ("reviewing", [{"pay": "landlord", "amount": 1}])
 
 

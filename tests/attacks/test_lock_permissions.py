@@ -68,7 +68,7 @@ async def test_a_rule_that_comes_later_stops_a_task_that_waits(site: Site) -> No
 
 
 async def test_a_run_locks_in_the_name_of_its_author_and_not_of_its_worker(site: Site) -> None:
-    """The worker's process is started by somebody who may lock everything."""
+    """The worker's process is started by an account that may lock everything."""
     await site.rules(locks=[PROD | {"accounts": ["olga"]}])
     app = site.server.app
 

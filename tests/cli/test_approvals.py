@@ -534,7 +534,7 @@ def test_people_are_shown_with_their_display_names(team: Call) -> None:
 
 
 def test_commands_record_the_person_and_not_the_login(team: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rob logs in as `build`, sets ADE_USER, and would like to approve what he has asked for."""
+    """Rob logs in as `build`, sets ADE_USER, and tries to approve his own request."""
     monkeypatch.setenv("LOGNAME", "build")
     for replay in (("dlq", "replay", "--args", "{}"), ("retry",), ("dlq", "replay", "--name", "wobble", "--yes")):
         task_id = team("enqueue", "wobble", "--approval", "one", "--max-attempts", "1").out.strip()

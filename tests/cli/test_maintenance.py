@@ -201,7 +201,7 @@ def test_an_entry_that_somebody_changed_is_found(shop: Call, folder: Path) -> No
 
 
 def test_a_chain_that_was_rewritten_as_a_whole_is_found_by_its_anchors(shop: Call, folder: Path) -> None:
-    """Attack: the log is edited, and the whole copy made anew. Every hash of it is right."""
+    """Attack: the log is edited, and the whole copy is rewritten. Every hash of it is correct."""
     (folder / "key").write_text("0123456789abcdef0123456789abcdef")
     shop("enqueue", "pack", "item=lamp")
     anchored = shop("audit", "anchor", "--file", "anchors.jsonl", "--key-file", "key")

@@ -30,7 +30,7 @@ async def _administer(stores: Stores) -> None:
     await users.add_user(stores, ada, password=_PASSWORD, cost=_CHEAP)
     await users.add_user(stores, User(id="bob", roles=frozenset({"reviewer"})), actor="ada", login="root")
     await users.add_user(stores, User(id="bot", is_human=False, owner="ada", roles=frozenset({"agent"})))
-    for login in ("", "root"):  # of whoever does it beside the store
+    for login in ("", "root"):  # of the person who changes it on the store itself
         await tokens.create_token(stores, "bot", login=login)
         for actor in ("ada", "bob"):
             await users.set_password(stores, "bob", _PASSWORD, actor=actor, login=login, cost=_CHEAP)

@@ -77,7 +77,7 @@ async def test_a_waiter_whose_place_was_lost_with_the_data_is_told_so(
 
 
 async def forget_everything(stores: Stores) -> None:
-    """The store is without its locks, and nobody is told: as after a failover to an old copy."""
+    """The store has lost its locks, and no process is notified: as after a failover to an old copy."""
     locks: Any = stores.locks
     if hasattr(locks, "_writer"):
         statements = ("DELETE FROM lock_item", "DELETE FROM lock_request")

@@ -59,7 +59,7 @@ class Site:
         return found
 
     def can_move(self) -> bool:
-        """Let somebody end who can, in fact: with the rules of locks, and by counting places."""
+        """End a node that really can end: by the rules of locks, and by counting places."""
         for task in list(self.running):
             if task not in self.awaits and task not in self.wants:
                 return self._end(task)
@@ -164,7 +164,7 @@ def test_one_resolution_after_the_other_gets_everyone_through(site: Site) -> Non
         snapshot = site.snapshot()
         waits = snapshot.waits()
         knots = knots_in(waits, stuck_in(waits))
-        assert knots, f"{left} are stuck, and no one was found that could be told"
+        assert knots, f"{left} are stuck, and no waiter was found that could be notified"
         cure = resolution_of_knot(snapshot, knots[0])
         match cure:
             case GrantReturn(request_id):
@@ -180,7 +180,7 @@ def test_one_resolution_after_the_other_gets_everyone_through(site: Site) -> Non
             case AwaitingVictim(wait_id):
                 site.fail(wait_id)
             case None:
-                pytest.fail("there is always a run that can be told")
+                pytest.fail("there is always a run that can be notified")
     pytest.fail("it goes on and on")
 
 

@@ -122,7 +122,7 @@ class Play:
         self.waiting.append(asyncio.create_task(waiting))
 
     async def victims(self) -> list[str]:
-        """Who was told to give way, in seven seconds or until the first one: the messages."""
+        """The messages of the victims, within seven seconds or until the first one."""
         over = asyncio.create_task(self.is_over.wait())
         async with asyncio.timeout(60):
             await asyncio.wait({over, *self.waiting}, return_when=asyncio.FIRST_COMPLETED)

@@ -12,7 +12,7 @@ PASSWORD = "correct horse battery staple"
 
 
 class Mailbox:
-    """The handler of an SMTP server: it keeps what it accepts, and rejects recipients as it is told."""
+    """The handler of an SMTP server: it stores accepted messages, and rejects the configured recipients."""
 
     def __init__(self, rejection: str = "") -> None:
         self.mails: list[Envelope] = []

@@ -51,7 +51,7 @@ OF_ONESELF = {
     "create_channel",
     "change_notification_preferences",
     "test_notification",
-}  # the place of another is refused by its name, which is no secret
+}  # the place of another account is rejected by its name, which is not secret
 
 
 def test_every_route_that_asks_whose_it_is_has_a_line() -> None:
