@@ -81,7 +81,7 @@ async def test_an_author_does_not_approve_by_session_token_or_link(ops: Operatio
         ops.services, RequestContext(actor="http:x"), UseLoginLink(secret=link.secret)
     )
     unproven = as_caller(await use_session(ops.services.stores, linked.secret), "respond_to_approval")
-    with pytest.raises(ReauthenticationNeeded, match="made the login link"):
+    with pytest.raises(ReauthenticationNeeded, match="created the login link"):
         await answer(ops, unproven, task)
     await confirm(ops.services.stores, fingerprint(linked.secret), PASSWORD)
     for request in (

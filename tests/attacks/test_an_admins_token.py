@@ -156,7 +156,7 @@ async def test_an_admin_makes_a_link_for_a_reviewer_and_votes_as_her(site: Site)
     as_rita = await through_link(site, link)
     refused = await as_rita.vote(task)
     assert (refused.status, refused.code) == (403, "reauthentication_needed")
-    assert "ada made the login link" in refused.json()["detail"]
+    assert "ada created the login link" in refused.json()["detail"]
     assert (await as_rita.ask("POST", "/sessions/current/confirm", {"password": CHOSEN})).status == 401
     assert (await happened(site, "login_link.created"))[-1] == ("login_link.created", "ada", "rita")
     assert (await as_rita.ask("POST", "/sessions/current/confirm", {"password": PASSWORD})).status == 200
