@@ -16,7 +16,7 @@ ReportedKind = Literal[
     "bad_result",
     "out_of_memory",
     "deadlock",
-]  # what whoever carries out a run may say of its failure
+]  # kinds of failure that a worker can report
 
 
 class FailureKind(StrEnum):

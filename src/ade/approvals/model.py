@@ -373,7 +373,7 @@ class StartMode(StrEnum):
 
 
 class PastRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the last run of a task ran with, kept when its arguments are edited: a rollback undoes this."""
+    """The arguments of the last run of a task, stored when they are edited: a rollback undoes this run."""
 
     args: Raw
     digest: str | None = None

@@ -91,7 +91,7 @@ async def _reviewing(stores: Stores, task: Task) -> Reason:
 
 def _unverified(gate: Gate, unknown: tuple[str, ...], now: int) -> str:
     written = "it has no author" if NO_AUTHOR in unknown else f"{listed(list(unknown))}, who wrote it, has no account"
-    why = "so no one can be kept from approving their own task"
+    why = "so authors could approve their own task"
     return f"it waits for approval, but {written}, {why}; {_expiry(gate, now)}"
 
 
