@@ -46,9 +46,10 @@ def check_owner(caller: Caller, before: User, after: User) -> None:
 def check_fresh_session(caller: Caller, *, now: int, within_ms: int) -> None:
     """Raise ReauthenticationNeeded unless the caller has recently given their password in a login session.
 
-    Required to act on the access of others and to create tokens: a stolen token or session must not become a new
-    password, role, or token. Raises PasswordChangeNeeded if another account knows the password. Without authentication
-    (`http.auth = "off"`) there is nothing to steal, and the caller cannot give access to accounts that vote.
+    Required to act on the access of others, to create tokens, to delegate votes, and to change what people are notified
+    of: a stolen token or session must not become a new password, role, or token, and must not go unnoticed. Raises
+    PasswordChangeNeeded if another account knows the password. Without authentication (`http.auth = "off"`) there is
+    nothing to steal, and the caller cannot give access to accounts that vote.
     """
     if caller.token is not None and not caller.token.id:
         return

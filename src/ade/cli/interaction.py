@@ -79,8 +79,8 @@ def read_password(session: "Session", account: str, *, from_stdin: bool) -> str:
     return password
 
 
-# Commands that change the access of others. A server takes them only in a session with a password given recently, so
-# such a command signs in for its one change, and out again. Nothing is stored on this machine.
+# Commands that give access, or change what people are notified of. A server takes them only in a session with a recent
+# password, so such a command signs in for its one change, and out again. Nothing is stored on this machine.
 
 
 def own_password_option(command: F) -> F:
@@ -94,7 +94,7 @@ def own_password_option(command: F) -> F:
 
 @asynccontextmanager
 async def signed_in_api(session: "Session", *, own_password_stdin: bool, **options: Any) -> "AsyncIterator[Client]":
-    """Yield a client that may change the access of others: on a server, signed in with the caller's own password.
+    """Yield a client that may give access: on a server, signed in with the caller's own password.
 
     Without a terminal and without the option, the token is all there is, and the server says what is missing.
     """
