@@ -110,12 +110,12 @@ EVENTS: Mapping[str, Told] = {
         "a batch was not finished, and is back at the head of the inbox", (*_BATCH, "reason")
     ),
     accounts_model.USER_ADDED: Told(
-        "an account was made", ("account", "roles", "is_human", "digest"), ("owner", "login")
+        "an account was made", ("account", "roles", "is_human", "digest"), ("owner", "person", "login")
     ),
     accounts_model.USER_CHANGED: Told(
         "an account was changed; what it holds of secrets is never told",
         ("account", "fields", "digest"),
-        ("roles", "roles_before", "is_active", "login"),
+        ("roles", "roles_before", "person", "person_before", "owner", "owner_before", "is_active", "login"),
     ),
     accounts_model.ROLES_CHANGED: Told(
         "beside `user.changed`, for the person behind the account: its roles were changed",
@@ -233,7 +233,10 @@ FIELDS: Mapping[str, str] = {
     "operation": "what was asked for, as the HTTP interface calls it",
     "old": "the value until then; null: nothing was in the store",
     "owner": "the person who answers for the program",
+    "owner_before": "the person who answered for it until then",
     "parent_id": "the task that enqueued this one",
+    "person": "the name that all accounts of one person have in common; empty: that of the account itself",
+    "person_before": "the same until then",
     "policies": "their ids",
     "previous_worker": "the worker that went silent",
     "purpose": "what the lock is for, as its holder said",
