@@ -149,6 +149,10 @@ def test_a_token_alone_gives_nobody_access_and_the_command_says_what_does(served
         ("users", "login-link", "bob"),
         ("tokens", "create", "bob"),
         ("delegations", "create", "--from", "bob", "--to", "the-admin", "--ends", "1d"),
+        ("delegations", "create", "--to", "bob", "--ends", "1d"),
+        ("notify", "channels", "add", "email", "thief@example.org", "--user", "bob"),
+        ("notify", "channels", "add", "email", "thief@example.org"),
+        ("notify", "preferences", "--quiet-hours", "00:00-23:59"),
     ):
         refused = served.remote(*arguments, "--json")
         assert code_of(refused) == (7, "reauthentication_needed"), arguments
@@ -214,6 +218,14 @@ def test_somebody_lets_another_answer(served: Shop) -> None:
     assert code_of(served.remote("delegations", "revoke", made["id"], "--json", by="cyd")) == (3, "unknown_delegation")
     assert served.remote("delegations", "revoke", made["id"], by="bob").out == f"{made['id']}: revoked\n"
     assert served.remote("delegations", "--json").json["items"][0]["is_revoked"] is True
+
+
+def test_ones_own_notifications_are_changed_with_the_password(served: Shop) -> None:
+    added = signed_in(served, "notify", "channels", "add", "email", "admin@example.org", "--json").json
+    assert signed_in(served, "notify", "preferences", "--quiet-hours", "22:00-07:00").code == 0
+    assert "22:00-07:00" in served.remote("notify", "preferences").out, "to look takes no password"
+    removed = signed_in(served, "notify", "channels", "remove", added["id"], "--yes")
+    assert removed.out == f"{added['id']}: removed\n"
 
 
 def test_a_rulebook_is_applied_looked_at_and_asked(served: Shop) -> None:
