@@ -103,10 +103,10 @@ def shown_target(channel: Channel) -> str:
 
 
 class BreakThrough(StrEnum):
-    """Which notifications ignore quiet hours and digests."""
+    """Which notifications ignore quiet hours and digests. Changes of the account always do."""
 
     NEVER = auto()
-    CRITICAL = auto()  # critical risk, urgent priority, and changes of the account
+    CRITICAL = auto()  # critical risk and urgent priority
     HIGH = auto()  # the same, and high risk
 
 
