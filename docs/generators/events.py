@@ -114,12 +114,12 @@ EVENTS: Mapping[str, Told] = {
         "a batch was not finished, and was returned to the head of the inbox", (*_BATCH, "reason")
     ),
     accounts_model.USER_ADDED: Told(
-        "an account was created", ("account", "roles", "is_human", "digest"), ("owner", "login")
+        "an account was created", ("account", "roles", "is_human", "digest"), ("owner", "person", "login")
     ),
     accounts_model.USER_CHANGED: Told(
         "an account was changed; the event contains no secrets",
         ("account", "fields", "digest"),
-        ("roles", "roles_before", "is_active", "login"),
+        ("roles", "roles_before", "person", "person_before", "owner", "owner_before", "is_active", "login"),
     ),
     accounts_model.ROLES_CHANGED: Told(
         "in addition to `user.changed`, for the person behind the account: its roles were changed",
@@ -234,7 +234,10 @@ FIELDS: Mapping[str, str] = {
     "operation": "the requested operation, as the HTTP interface names it",
     "old": "the previous value; null: none was stored",
     "owner": "the person who owns the service account",
+    "owner_before": "the previous owner",
     "parent_id": "the task that enqueued this one",
+    "person": "the name that all accounts of one person have in common; empty: that of the account itself",
+    "person_before": "the same before the change",
     "policies": "their ids",
     "previous_worker": "the lost worker",
     "purpose": "the purpose of the lock, as its holder named it",

@@ -1,9 +1,12 @@
 """Accounts: one name for all its spellings, roles that mean something, and programs that never vote."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ade.accounts.authorization import check_token
 from ade.accounts.model import (
     FOR_PEOPLE,
     MAX_TOKEN_MS,
@@ -14,7 +17,6 @@ from ade.accounts.model import (
     Role,
     Token,
     User,
-    check_token,
     check_user,
     directory_of,
     normal_id,
@@ -107,6 +109,23 @@ def test_the_directory_knows_people_and_who_answers_for_programs() -> None:
     known = directory.get("bot")
     assert known is not None
     assert (known.is_human, known.owner) == (False, "ada")
+
+
+LINKED = st.dictionaries(st.sampled_from("abcdefg"), st.sampled_from(["", *"abcdefgxy"]))
+
+
+@given(LINKED)
+def test_accounts_that_are_linked_in_any_way_are_one_person(links: dict[str, str]) -> None:
+    directory = directory_of(User(id=name, person=person) for name, person in links.items())
+    groups: list[set[str]] = [{name} for name in links]
+    for name, person in links.items():
+        joined = [group for group in groups if group & {name, person}]
+        groups = [group for group in groups if group not in joined] + [{name, person}.union(*joined) - {""}]
+
+    for one, other in itertools.combinations(links, 2):
+        assert (directory.who(one) == directory.who(other)) == any({one, other} <= group for group in groups)
+    assert all(directory.who(directory.who(name)) == directory.who(name) for name in links)
+    assert all(account.who == directory.who(account.id) for account in directory.everybody())
 
 
 def test_a_hash_is_in_no_text_of_a_user() -> None:

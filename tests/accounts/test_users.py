@@ -1,6 +1,8 @@
 """Accounts are made and changed, each change is told, and somebody is always left to administer."""
 
 import asyncio
+import itertools
+from collections.abc import Sequence
 
 import pytest
 
@@ -144,6 +146,41 @@ async def test_no_password_and_no_hash_is_ever_told(stores: Stores, hire: Hire) 
     assert "'fields': ['password']" in log
     for secret in (PASSWORD, "another long password", "scrypt"):
         assert secret not in log
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations([("a", "b"), ("b", "c"), ("d", "a")])])
+async def test_links_lead_to_one_person_in_whatever_order_they_are_made(
+    stores: Stores, hire: Hire, order: Sequence[tuple[str, str]]
+) -> None:
+    for name in "abcd":
+        await hire(name, "reviewer")
+    for account, person in order:
+        await change_user(stores, account, UserChanges(person=person), actor="root")
+    assert {name: (await get_user(stores, name)).person for name in "abcd"} == {"a": "c", "b": "c", "c": "", "d": "c"}
+
+    back = await change_user(stores, "c", UserChanges(person="A"), actor="root")
+    assert back.person == "", "the others are linked to it already"
+    await change_user(stores, "b", UserChanges(person=""), actor="root")
+    directory = await load_directory(stores)
+    assert [directory.who(name) for name in "abcd"] == ["c", "b", "c", "c"]
+
+
+async def test_accounts_that_move_along_are_told_apart_in_the_log(stores: Stores, hire: Hire) -> None:
+    await hire("ada", "admin")
+    await hire("ada-root", "admin", person="ada")
+    await hire("ada-ops", "reviewer", person="ADA-ROOT")
+    changes = UserChanges(person="countess", roles=frozenset({"viewer"}))
+    await change_user(stores, "ada", changes, actor="root")  # the other admin moves along, and still is one
+
+    moved = [event for event in await stores.events.read(0, 100) if "person" in event.payload.get("fields", ())]  # type: ignore[operator]
+    found = {event.payload["account"]: (event.payload["person"], event.payload["person_before"]) for event in moved}
+    assert found == {"ada": ("countess", ""), "ada-root": ("countess", "ada"), "ada-ops": ("countess", "ada")}
+    with pytest.raises(LastAdmin):
+        await change_user(stores, "ada-root", UserChanges(roles=frozenset(), person="other"), actor="root")
+    late = await add_user(stores, User(id="countess", person="lovelace"))
+    assert late.person == "lovelace"
+    people = {name: (await get_user(stores, name)).person for name in ("ada", "ada-root", "ada-ops")}
+    assert set(people.values()) == {"lovelace"}
 
 
 async def test_the_directory_is_everybody_as_they_are_now(stores: Stores, hire: Hire) -> None:

@@ -24,7 +24,19 @@ from ade.errors import InvalidArguments, InvalidTask, NotPermitted, UnknownTask
 from ade.settings import runtime
 from ade.tasks.api.requests import GetTask
 from ade.tasks.api.tasks import get_task
-from tests.approvals.people import HIGH, PASSWORD, TWO, answer, by, council, digest_of, held, shown, through_token
+from tests.approvals.people import (
+    HIGH,
+    PASSWORD,
+    TWO,
+    answer,
+    by,
+    council,
+    digest_of,
+    fresh,
+    held,
+    shown,
+    through_token,
+)
 from tests.domain import Decision, Definition, GateState, Permission, Role, UnknownAccount, Worker, from_wire, to_wire
 from tests.server.operations import LOCAL, Operations
 
@@ -220,7 +232,7 @@ async def test_somebody_else_answers_for_this_one(ops: Operations) -> None:
     cy = await by(ops, "cy", "respond_to_approval")
     with pytest.raises(NotEligible):
         await answer(ops, cy, task)
-    bob = await by(ops, "bob", "delegate_approval")
+    bob = await fresh(ops, "bob", "delegate_approval")
     made = await approvals_api.delegate_approval(ops.services, bob, task.id, DelegateApproval(to="CY"))
     assert (made.delegator, made.delegate, made.task_id) == ("bob", "cy", task.id)
     assert await approvals_api.get_delegation(ops.services, LOCAL, made.id) == made

@@ -18,7 +18,7 @@ DAY_MS = 86_400_000
 
 async def test_somebody_answers_for_a_while(ops: Operations) -> None:
     await council(ops)
-    bob = await by(ops, "bob", "create_delegation")
+    bob = await fresh(ops, "bob", "create_delegation")
     form = NewDelegation(delegate="CY", starts=60.0, ends=3_600.0, names=["deploy*"], to_level=RiskLevel.MEDIUM)
     made = await approvals_api.create_delegation(ops.services, bob, form)
 
@@ -39,7 +39,7 @@ async def test_moments_may_be_given_instead_of_spans(ops: Operations) -> None:
     await council(ops)
     start = datetime.fromtimestamp(ops.clock.now() / 1000, UTC) + timedelta(days=1)
     form = NewDelegation(delegate="cy", starts=start, ends=start + timedelta(days=2))
-    made = await approvals_api.create_delegation(ops.services, await by(ops, "bob", "create_delegation"), form)
+    made = await approvals_api.create_delegation(ops.services, await fresh(ops, "bob", "create_delegation"), form)
     assert (made.starts_at - ops.clock.now(), made.ends_at - made.starts_at) == (DAY_MS, 2 * DAY_MS)
 
 
@@ -87,7 +87,7 @@ async def test_an_admins_token_without_that_scope_decides_for_nobody_else(ops: O
 async def test_bad_input_stores_nothing(ops: Operations, fields: dict[str, object], error: type[Exception]) -> None:
     await council(ops)
     given = {name: RiskLevel(str(value)) if name.endswith("level") else value for name, value in fields.items()}
-    bob = await by(ops, "bob", "create_delegation")
+    bob = await fresh(ops, "bob", "create_delegation")
     with pytest.raises(error):
         await approvals_api.create_delegation(ops.services, bob, NewDelegation(**given))  # type: ignore[arg-type]
     assert (await approvals_api.list_delegations(ops.services, LOCAL, ListDelegations())).items == []

@@ -33,6 +33,7 @@ from tests.approvals.people import (
     as_caller,
     by,
     council,
+    fresh,
     held,
     person,
     shown,
@@ -69,7 +70,7 @@ async def unchanged(ops: Operations, task: Task) -> bool:
 
 
 async def delegated(ops: Operations, delegator: str, delegate: str) -> None:
-    request = await by(ops, delegator, "create_delegation")
+    request = await fresh(ops, delegator, "create_delegation")
     await approvals_api.create_delegation(ops.services, request, NewDelegation(delegate=delegate, ends=3_600.0))
 
 
@@ -113,7 +114,7 @@ async def test_an_author_does_not_approve_in_the_place_of_somebody_else(ops: Ope
     for for_whom in (None, "bob"):
         with pytest.raises(ConflictOfInterest):
             await answer(ops, ada, task, for_whom=for_whom)
-    cy = await by(ops, "cy", "delegate_approval")
+    cy = await fresh(ops, "cy", "delegate_approval")
     with pytest.raises(ConflictOfInterest):
         await approvals_api.delegate_approval(ops.services, cy, task.id, DelegateApproval(to="Ada"))
     assert await unchanged(ops, task)

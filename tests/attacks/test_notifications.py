@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from email import message_from_bytes, policy
 from email.message import EmailMessage
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,9 @@ class Post:
     def __init__(self, site: Site, box: Mailbox, chat: Server) -> None:
         self.site, self.box, self.chat = site, box, chat
 
-    async def channel(self, account: str, kind: str = "email", target: str = "", by: str = "") -> str:
-        body = {"kind": kind, "target": target or f"{account}@example.org", "account": account}
-        added = await self.site.ask(by or account, "POST", "/notifications/channels", body)
+    async def channel(self, account: str, kind: str = "email", target: str = "") -> str:
+        body = {"kind": kind, "target": target or f"{account}@example.org"}
+        added = await (await signed_in(self.site, account)).ask("POST", "/notifications/channels", body)
         assert added.status == 201, added
         return str(added.json()["id"])
 
@@ -46,6 +47,10 @@ class Post:
             assert isinstance(envelope.content, bytes)
             found.append((envelope.rcpt_tos, message_from_bytes(envelope.content, policy=policy.default)))
         return found
+
+    async def chatted(self, text: str) -> bytes | None:
+        """A request to the chat service with this text."""
+        return next((each for each in self.chat.asked if text.encode() in each), None)
 
     async def until(self, account: str, subject: str) -> list[str]:
         """Wait for a mail to this account. Returns its subject, and that of others like it."""
@@ -81,10 +86,7 @@ async def test_reviewers_are_notified_and_the_author_learns_the_decision(post: P
     task = await post.site.enqueue("pay", args={"to": "mallory"}, description=INJECTED)
     await post.until("rita", "Approval needed: pay")
 
-    async def chatted() -> bytes | None:
-        return next((each for each in post.chat.asked if b"Approval needed" in each), None)
-
-    text = (await eventually(chatted)).partition(b"\r\n\r\n")[2].decode()
+    text = (await eventually(partial(post.chatted, "Approval needed"))).partition(b"\r\n\r\n")[2].decode()
     assert json.loads(text)["blocks"]
     assert "<!channel>" not in text
     assert "<https://evil" not in text
@@ -111,7 +113,9 @@ async def test_a_test_message_reports_what_the_server_said(post: Post) -> None:
     )
 
 
-async def test_a_stolen_token_of_an_admin_changes_no_ones_notifications(post: Post) -> None:
+@pytest.mark.parametrize("thief", ["ada", "rita"])
+async def test_a_stolen_token_changes_no_ones_notifications(post: Post, thief: str) -> None:
+    """Neither that of an admin, nor that of the person."""
     channel = await post.channel("rita")
     body = {"kind": "email", "target": "thief@example.org", "account": "rita"}
     for method, path, form in (
@@ -119,8 +123,10 @@ async def test_a_stolen_token_of_an_admin_changes_no_ones_notifications(post: Po
         ("DELETE", f"/notifications/channels/{channel}", None),
         ("PATCH", "/notifications/preferences", {"account": "rita", "quiet_hours": "00:00-23:59"}),
     ):
-        refused = await post.site.ask("ada", method, path, form)
+        refused = await post.site.ask(thief, method, path, form)
         assert (refused.status, refused.code) == (403, "reauthentication_needed"), refused
+    [kept] = (await post.site.ask("rita", "GET", "/notifications/channels")).json()["items"]
+    assert (kept["id"], kept["is_active"]) == (channel, True)
 
 
 async def test_an_admin_cannot_redirect_the_notifications_of_another_unnoticed(post: Post) -> None:
@@ -130,6 +136,45 @@ async def test_an_admin_cannot_redirect_the_notifications_of_another_unnoticed(p
     assert (await ada.ask("POST", "/notifications/channels", body)).status == 201
 
     assert await post.until("rita", "A notification channel was added to your account")
+
+
+async def test_an_admin_removes_the_only_channel_and_takes_the_account_over(post: Post) -> None:
+    """The news reaches the channel that was there before."""
+    channel = await post.channel("rita")
+    ada = await signed_in(post.site, "ada")
+    assert (await ada.ask("DELETE", f"/notifications/channels/{channel}")).status == 204
+    changed = await ada.ask("PUT", "/users/rita/password", {"password": "a password that ada chose"})
+    assert changed.status == 200
+
+    assert await post.until("rita", "A notification channel was removed from your account")
+    assert await post.until("rita", "The password of your account was set by another account")
+    await post.site.enqueue("pay", args={"to": "mallory"})
+    await ada.ask("PATCH", "/users/rita", {"roles": ["viewer"]}, **{"if-match": "*"})
+    assert await post.until("rita", "The roles of your account were changed")
+    assert not [each for each in post.subjects("rita") if "Approval needed" in each], "the channel was removed"
+
+
+async def test_a_thief_of_the_password_cannot_silence_the_owner(post: Post) -> None:
+    """Not with quiet hours, nor with another channel in place of the owner's."""
+    hook = f"{post.chat.url}/services/s3cret"
+    channel = await post.channel("rita", "slack", hook)
+    thief = await signed_in(post.site, "rita")
+    muted = {"quiet_hours": "00:00-23:59", "break_through": "never", "digest_every_s": 604_800}
+    assert (await thief.ask("PATCH", "/notifications/preferences", muted)).status == 200
+    own = {"kind": "email", "target": "thief@example.org"}
+    assert (await thief.ask("POST", "/notifications/channels", own)).status == 201
+    assert (await thief.ask("DELETE", f"/notifications/channels/{channel}")).status == 204
+    assert (await thief.ask("POST", "/delegations", {"delegate": "rob", "ends": 3600})).status == 201
+    assert (await thief.ask("POST", "/me/tokens", {"scopes": ["read"]})).status == 201
+
+    for text in (
+        "The notification preferences of your account were changed",
+        "A notification channel was added to your account",
+        "A notification channel was removed from your account",
+        "The vote of your account was delegated",
+        "An access token was created for your account",
+    ):
+        await eventually(partial(post.chatted, text))
 
 
 async def test_roles_and_passwords_that_an_admin_sets_are_reported_to_their_owner(post: Post) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.attacks.site import Site
+from tests.attacks.test_an_admins_token import signed_in
 
 GUARD = {"do": "demand", "name": "*", "reason": "somebody should look"}
 ONE = [{"needed": 1, "roles": ["reviewer"]}]
@@ -115,7 +116,8 @@ async def test_a_policy_that_the_authors_tags_select_replaces_no_quorum(site: Si
 async def test_a_delegation_for_some_tags_is_not_chosen_by_the_author(site: Site) -> None:
     only_rita = {"id": "rita", "names": ["pay"], "rules": [{"needed": 1, "users": ["rita"]}]}
     await site.rules(guard=[GUARD], policy=[only_rita])
-    lent = await site.ask("rita", "POST", "/delegations", {"delegate": "rob", "ends": 3600, "tags": ["docs"]})
+    rita = await signed_in(site, "rita")
+    lent = await rita.ask("POST", "/delegations", {"delegate": "rob", "ends": 3600, "tags": ["docs"]})
     assert lent.status in (200, 201), lent
     task = await site.enqueue("pay", args={"to": "mallory"}, tags=["docs"])
     refused = await site.vote("rob", task["id"], for_whom="rita")

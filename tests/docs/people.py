@@ -30,6 +30,9 @@ async def _administer(stores: Stores) -> None:
     await users.add_user(stores, ada, password=_PASSWORD, cost=_CHEAP)
     await users.add_user(stores, User(id="bob", roles=frozenset({"reviewer"})), actor="ada", login="root")
     await users.add_user(stores, User(id="bot", is_human=False, owner="ada", roles=frozenset({"agent"})))
+    await users.add_user(stores, User(id="bob-ops", person="bob"))
+    await users.change_user(stores, "bob-ops", users.UserChanges(person=""))
+    await users.change_user(stores, "bot", users.UserChanges(owner="bob"))
     for login in ("", "root"):  # of the person who changes it on the store itself
         await tokens.create_token(stores, "bot", login=login)
         for actor in ("ada", "bob"):

@@ -30,8 +30,11 @@ from tests.notifications.domain import (
     Gate,
     Message,
     NotificationDelivery,
+    PreferenceChanges,
+    Preferences,
     SendArguments,
     add_channel,
+    change_preferences,
     deliver,
     dispatch,
     enqueue_guarded,
@@ -90,6 +93,13 @@ class Office:
             await self.channel(account)
         await self.run()
         self.receiver.messages.clear()
+
+    async def prefer(self, account: str, changes: PreferenceChanges) -> Preferences:
+        """Preferences whose own confirmation has been sent already."""
+        after = await change_preferences(self.stores, account, changes, actor=account)
+        await self.run()
+        self.receiver.messages.clear()
+        return after
 
     async def pay(self, author: str = "ada", **fields: Any) -> Task:
         now = self.stores.clock.now()

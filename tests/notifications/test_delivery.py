@@ -4,7 +4,8 @@ import pytest
 from msgspec import structs
 
 from ade import Retry
-from tests.domain import DeliveryResponse, admit
+from ade.webhooks.service import HEALTH
+from tests.domain import DeliveryResponse, UserChanges, admit, change_user
 from tests.notifications.conftest import Office, Receiver
 from tests.notifications.domain import (
     ATTEMPTS,
@@ -70,7 +71,7 @@ async def test_after_the_last_attempt_it_fails(office: Office) -> None:
 async def test_an_attempt_in_quiet_hours_waits_for_their_end_and_does_not_count(office: Office) -> None:
     await office.channels("rita")
     changes = PreferenceChanges(time_zone="Europe/Berlin", quiet_hours="22:00-07:00")
-    preferences = await change_preferences(office.stores, "rita", changes, actor="rita")
+    preferences = await office.prefer("rita", changes)
     while is_quiet(preferences, office.clock.now()):
         office.clock.advance(60)
     await office.pay()
@@ -92,7 +93,7 @@ async def test_an_urgent_request_breaks_through_quiet_hours(office: Office) -> N
     await office.channels("rita", "rob")
     for name, setting in (("rita", "critical"), ("rob", "never")):
         changes = PreferenceChanges(quiet_hours="00:00-23:59", break_through=setting)  # type: ignore[arg-type]
-        await change_preferences(office.stores, name, changes, actor=name)
+        await office.prefer(name, changes)
     await office.pay(priority=1)
     await office.run()
 
@@ -101,7 +102,7 @@ async def test_an_urgent_request_breaks_through_quiet_hours(office: Office) -> N
 
 async def test_a_digest_collects_what_comes_until_it_is_sent(office: Office) -> None:
     await office.channels("rita")
-    await change_preferences(office.stores, "rita", PreferenceChanges(digest_every_s=3_600), actor="rita")
+    await office.prefer("rita", PreferenceChanges(digest_every_s=3_600))
     tasks = []
     for _ in range(3):
         tasks.append(await office.pay())
@@ -133,15 +134,43 @@ async def test_a_channel_that_is_gone_is_disabled_and_reported_by_an_event(offic
     assert len(events) == 2
 
 
-async def test_a_removed_channel_receives_nothing_more(office: Office) -> None:
+async def test_a_removed_channel_receives_changes_of_the_account_for_a_week_and_nothing_else(office: Office) -> None:
     await office.channels("rita", "rob")
     await office.pay()
     await office.collect()
     [channel] = (await get_preferences(office.stores, "rita")).channels
     await remove_channel(office.stores, channel.id, account="rita", actor="rita")
+    await office.pay()
     await office.run()
 
-    assert office.recipients() == ["rob"]
+    [text] = office.told("rita")
+    assert "A notification channel was removed from your account" in text
+    assert [each for each in office.recipients() if each == "rob"] == ["rob", "rob"]
+    office.receiver.messages.clear()
+    for day in range(8):
+        roles = frozenset({"reviewer", f"day-{day}"})
+        await change_user(office.stores, "rita", UserChanges(roles=roles), actor="root")
+        await office.run()
+        office.clock.advance(86_400)
+    assert len(office.told("rita")) == 7
+    await office.run()
+    stored = await get_preferences(office.stores, "rita")
+    assert (stored.removed, await HEALTH.get(office.stores, channel.id)) == ((), None), "its URL is forgotten, too"
+
+
+async def test_a_channel_that_is_added_again_is_the_same_one(office: Office) -> None:
+    await office.channels("rita")
+    [channel] = (await get_preferences(office.stores, "rita")).channels
+    await remove_channel(office.stores, channel.id, account="rita", actor="rita")
+    await office.collect()
+    again = await office.channel("rita")
+    await office.run()
+
+    assert again.id == channel.id
+    assert sorted(text.splitlines()[0] for text in office.told("rita")) == [
+        "A notification channel was added to your account",
+        "A notification channel was removed from your account",
+    ]
 
 
 async def test_every_channel_is_independent_of_the_others(office: Office) -> None:

@@ -25,20 +25,20 @@ HOOK = "https://hooks.example.org/services/s3cret-s3cret-s3cret"
 
 
 async def test_a_person_adds_lists_and_removes_their_own_channels(ops: Operations) -> None:
-    rita = await ops.account("rita", Role.REVIEWER)
+    rita = await person(ops, "rita", Role.REVIEWER)
     body = api.NewChannel(kind=ChannelKind.SLACK, target=HOOK, label="team")
-    added = await api.create_channel(ops.services, ops.request(rita, "create_channel"), body)
+    added = await api.create_channel(ops.services, await fresh(ops, "rita", "create_channel"), body)
     [listed] = (await api.list_channels(ops.services, ops.request(rita, "list_channels"), api.ListChannels())).items
 
     assert (listed.id, listed.target, listed.label) == (added.id, "https://hooks.example.org", "team")
     assert added.secret is None
-    await api.remove_channel(ops.services, ops.request(rita, "remove_channel"), added.id)
+    await api.remove_channel(ops.services, await fresh(ops, "rita", "remove_channel"), added.id)
     with pytest.raises(UnknownChannel):
-        await api.remove_channel(ops.services, ops.request(rita, "remove_channel"), added.id)
+        await api.remove_channel(ops.services, await fresh(ops, "rita", "remove_channel"), added.id)
 
 
 async def test_only_an_admin_manages_the_channels_of_others(ops: Operations) -> None:
-    rita, rob = await ops.account("rita", Role.REVIEWER), await ops.account("rob", Role.OPERATOR)
+    rita, rob = await person(ops, "rita", Role.REVIEWER), await ops.account("rob", Role.OPERATOR)
     await person(ops, "ada", Role.ADMIN)
     theirs = api.NewChannel(kind=ChannelKind.EMAIL, target="rob@example.org", account="rita")
     with pytest.raises(NotPermitted):
@@ -73,16 +73,16 @@ async def test_only_an_admin_manages_the_channels_of_others(ops: Operations) -> 
     ):
         with pytest.raises(NotPermitted):
             await call(ops.request(rob, operation))
-    await api.remove_channel(ops.services, ops.request(rita, "remove_channel"), added.id)
+    await api.remove_channel(ops.services, await fresh(ops, "rita", "remove_channel"), added.id)
 
 
 async def test_secrets_are_shown_once_or_never(ops: Operations) -> None:
-    rita = await ops.account("rita", Role.REVIEWER)
+    rita = await person(ops, "rita", Role.REVIEWER)
 
     async def add(kind: ChannelKind, target: str, secret: str | None = None) -> ChannelWithSecret:
         body = api.NewChannel(kind=kind, target=target, secret=secret)
         assert "s3cret" not in repr(body)
-        return await api.create_channel(ops.services, ops.request(rita, "create_channel"), body)
+        return await api.create_channel(ops.services, await fresh(ops, "rita", "create_channel"), body)
 
     signed = await add(ChannelKind.WEBHOOK, HOOK)
     answers: list[Struct] = [
@@ -103,7 +103,7 @@ async def test_secrets_are_shown_once_or_never(ops: Operations) -> None:
 
 
 async def test_invalid_channels_change_nothing(ops: Operations) -> None:
-    rita = await ops.account("rita", Role.REVIEWER)
+    rita = await person(ops, "rita", Role.REVIEWER)
     await ops.account("bot", Role.AGENT, owner="rita")
     ada = await person(ops, "ada", Role.ADMIN)
     for who, kind, target, account, error in (
@@ -117,7 +117,7 @@ async def test_invalid_channels_change_nothing(ops: Operations) -> None:
             await api.create_channel(ops.services, await fresh(ops, who.id, "create_channel"), body)
     for number in range(11):
         body = api.NewChannel(kind=ChannelKind.EMAIL, target=f"rita{number}@example.org")
-        context = ops.request(rita, "create_channel")
+        context = await fresh(ops, "rita", "create_channel")
         if number < 10:
             await api.create_channel(ops.services, context, body)
         else:
@@ -128,11 +128,11 @@ async def test_invalid_channels_change_nothing(ops: Operations) -> None:
 
 
 async def test_preferences_are_changed_field_by_field(ops: Operations) -> None:
-    rita = await ops.account("rita", Role.REVIEWER)
+    await person(ops, "rita", Role.REVIEWER)
 
     async def change(**fields: object) -> PreferencesView:
         body = api.ChangePreferences(**fields)  # type: ignore[arg-type]
-        context = ops.request(rita, "change_notification_preferences")
+        context = await fresh(ops, "rita", "change_notification_preferences")
         return await api.change_notification_preferences(ops.services, context, body)
 
     await change(time_zone="Europe/Berlin", quiet_hours="22:00-07:00")
@@ -155,9 +155,9 @@ async def test_preferences_are_changed_field_by_field(ops: Operations) -> None:
 
 
 async def test_tests_are_limited_so_that_no_one_can_flood_an_address(ops: Operations) -> None:
-    rita = await ops.account("rita", Role.REVIEWER)
+    rita = await person(ops, "rita", Role.REVIEWER)
     body = api.NewChannel(kind=ChannelKind.EMAIL, target="victim@example.org")
-    await api.create_channel(ops.services, ops.request(rita, "create_channel"), body)
+    await api.create_channel(ops.services, await fresh(ops, "rita", "create_channel"), body)
     context = ops.request(rita, "test_notification")
     for _ in range(10):
         await api.test_notification(ops.services, context, api.TestNotification())
@@ -166,9 +166,9 @@ async def test_tests_are_limited_so_that_no_one_can_flood_an_address(ops: Operat
 
 
 async def test_the_log_is_paged(ops: Operations) -> None:
-    rita = await ops.account("rita", Role.REVIEWER)
+    rita = await person(ops, "rita", Role.REVIEWER)
     body = api.NewChannel(kind=ChannelKind.EMAIL, target="rita@example.org")
-    await api.create_channel(ops.services, ops.request(rita, "create_channel"), body)
+    await api.create_channel(ops.services, await fresh(ops, "rita", "create_channel"), body)
     sent = []
     for _ in range(5):
         context = ops.request(rita, "test_notification")
@@ -190,7 +190,7 @@ async def test_the_log_is_paged(ops: Operations) -> None:
     "operation", ["create_channel", "remove_channel", "change_notification_preferences", "test_notification"]
 )
 async def test_a_stolen_token_that_can_only_read_turns_nothing_off(ops: Operations, operation: str) -> None:
-    rita = await ops.account("rita", Role.REVIEWER)
+    rita = await person(ops, "rita", Role.REVIEWER)
     _, token = await create_token(ops.services.stores, "rita", scopes=frozenset({Permission.READ}), lasts_ms=60_000)
     with pytest.raises(NotPermitted, match="does not have the scope"):
         check_access(ROUTE_OF[operation], Caller(user=rita, token=token))

@@ -4,14 +4,30 @@ import pytest
 from msgspec import Raw, structs
 
 from ade import Task
+from ade.approvals import delegations
+from ade.approvals.model import Delegation
+from ade.errors import InvalidNotification
 from ade.notifications import service
-from tests.domain import Decision, Event, Permission, User, UserChanges, add_user, change_user, create_token
+from tests.domain import (
+    Decision,
+    Event,
+    Permission,
+    TooManyRequests,
+    User,
+    UserChanges,
+    add_user,
+    change_user,
+    create_token,
+)
 from tests.notifications.conftest import ONE, Office
 from tests.notifications.domain import (
     OUTBOX,
+    BreakThrough,
     ChannelKind,
     Outbox,
+    PreferenceChanges,
     add_channel,
+    change_preferences,
     decision_of,
     dispatch,
     follow,
@@ -161,15 +177,111 @@ async def test_a_password_that_someone_else_sets_is_reported(office: Office) -> 
     assert "The password of your account was set by another account, or through its login link" in text
 
 
-async def test_a_token_that_someone_else_creates_is_reported(office: Office) -> None:
+async def test_a_token_is_reported_whoever_creates_it(office: Office) -> None:
     await office.channels("rita")
     scopes = frozenset({Permission.READ})
     await create_token(office.stores, "rita", scopes=scopes, lasts_ms=60_000, actor="root")
     await create_token(office.stores, "rita", scopes=scopes, lasts_ms=60_000, actor="rita")
     await office.run()
 
+    texts = office.told("rita")
+    assert len(texts) == 2
+    assert all("An access token was created for your account" in text for text in texts)
+
+
+@pytest.mark.parametrize("actor", ["rita", "root"])
+async def test_a_delegation_is_reported_to_the_one_whose_vote_it_is(office: Office, actor: str) -> None:
+    await office.channels("rita", "rob")
+    now = office.clock.now()
+    lent = Delegation(id="", delegator="rita", delegate="rob", starts_at=now, ends_at=now + 60_000)
+    await delegations.create(office.stores, lent, actor=actor)
+    await office.run()
+
     [text] = office.told("rita")
-    assert "An access token was created for your account" in text
+    assert "The vote of your account was delegated" in text
+    assert "rob can vote on behalf of rita" in text
+    assert office.recipients() == ["rita"]
+
+
+async def test_removing_the_only_channel_first_does_not_hide_what_follows(office: Office) -> None:
+    await office.channels("rita")
+    [channel] = (await service.get_preferences(office.stores, "rita")).channels
+    await remove_channel(office.stores, channel.id, account="rita", actor="root")
+    await set_password(office.stores, "rita", "correct horse battery staple", actor="root")
+    thief = await add_channel(office.stores, "rita", ChannelKind.EMAIL, "thief@example.org", actor="root")
+    office.owner[thief.id] = "thief"
+    await office.run()
+
+    texts = "".join(office.told("rita"))
+    for text in (
+        "A notification channel was removed from your account",
+        "The password of your account was set by another account",
+        "A notification channel was added to your account",
+    ):
+        assert text in texts
+
+
+async def test_a_channel_at_a_second_account_does_not_redirect_its_news(office: Office) -> None:
+    await add_user(office.stores, User(id="rita-ops", person="rita", roles=frozenset({"operator"})))
+    await office.channels("rita")
+    thief = await add_channel(office.stores, "rita-ops", ChannelKind.EMAIL, "thief@example.org", actor="root")
+    office.owner[thief.id] = "thief"
+    await set_password(office.stores, "rita-ops", "correct horse battery staple", actor="root")
+    await office.run()
+
+    texts = "".join(office.told("rita"))
+    assert "A notification channel was added to your account" in texts
+    assert "The password of your account was set by another account" in texts
+
+
+async def test_linking_or_unlinking_an_account_is_reported_to_both_people(office: Office) -> None:
+    await add_user(office.stores, User(id="rita-ops", person="rita", roles=frozenset({"operator"})))
+    await office.channels("rita", "root")
+    await change_user(office.stores, "rita-ops", UserChanges(person=""), actor="root")
+    await change_user(office.stores, "rita", UserChanges(person="root"), actor="root")
+    await change_user(office.stores, "rita", UserChanges(roles=frozenset()), actor="root")
+    await office.run()
+
+    texts = office.told("rita")
+    assert sum("Reason: person" in text for text in texts) == 2
+    assert sum("The roles of your account were changed" in text for text in texts) == 1, "by whoever is now the same"
+
+
+async def test_the_former_owner_of_a_program_learns_of_the_new_one(office: Office) -> None:
+    await office.channels("mallory", "rob")
+    await change_user(office.stores, "bot", UserChanges(owner="rob"), actor="root")
+    await office.run()
+
+    assert office.recipients() == ["mallory", "rob"]
+
+
+async def test_changed_preferences_are_reported_whoever_changes_them(office: Office) -> None:
+    await office.channels("rita")
+    changes = PreferenceChanges(quiet_hours="00:00-23:59", break_through=BreakThrough.NEVER)
+    await change_preferences(office.stores, "rita", changes, actor="rita")
+    await office.run()
+
+    [text] = office.told("rita")
+    assert "The notification preferences of your account were changed" in text
+
+
+async def test_changes_and_addresses_are_limited_so_that_no_one_floods_strangers(office: Office) -> None:
+    for number in range(20):
+        made = await office.channel("rita", target=f"stranger{number}@example.org")
+        if number >= 9:
+            await remove_channel(office.stores, made.id, account="rita", actor="rita")
+    with pytest.raises(InvalidNotification, match="removed 11 channels within a week"):
+        await office.channel("rita", target="one-more@example.org")
+    office.clock.advance(7 * 86_400)
+    await office.channel("rita", target="one-more@example.org")
+
+    async def change_often() -> None:
+        for number in range(100):
+            changes = PreferenceChanges(quiet_hours=f"0{number % 2}:00-07:00")
+            await change_preferences(office.stores, "rita", changes, actor="rita")
+
+    with pytest.raises(TooManyRequests):
+        await change_often()
 
 
 async def test_a_stolen_token_cannot_add_or_remove_a_channel_unnoticed(office: Office) -> None:

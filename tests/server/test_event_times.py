@@ -6,7 +6,7 @@ from typing import Any
 
 import ade
 from tests.domain import Event, Role
-from tests.server.conftest import ServerHarness
+from tests.server.conftest import PASSWORD, ServerHarness
 from tests.server.test_streams import EVENTS, listening
 
 LATER = "2031-01-31T12:00:00.000Z"
@@ -32,7 +32,9 @@ async def happenings(server: ServerHarness) -> None:
     await server.token(Role.REVIEWER)
     await server.task(run_at=LATER)
     wanted = {"delegate": "ann", "ends": 600}
-    assert (await server.ask("POST", "/api/v1/delegations", wanted, by=Role.REVIEWER)).status == 201
+    await server.person("rita", Role.REVIEWER, password=PASSWORD)
+    session = await server.signed_in("rita")
+    assert (await server.ask("POST", "/api/v1/delegations", wanted, by=None, headers=session)).status == 201
 
 
 async def test_lists_streams_and_the_audit_copy_tell_moments_alike(server: ServerHarness) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from ade.accounts.sessions import SignInConditions, open_session
 from tests.domain import ROUTE_OF, ROUTES, AuthLevel, Permission, Role, create_token
-from tests.server.conftest import ServerHarness
+from tests.server.conftest import PASSWORD, ServerHarness
 
 API = "/api/v1"
 NOBODYS = "01a1e503-5dba-7f16-87d1-29e75c2bd002"
@@ -60,6 +60,14 @@ def test_every_route_that_asks_whose_it_is_has_a_line() -> None:
     assert asking == set(FOREIGN) | LISTS | OF_ONESELF
 
 
+async def signed_in_post(server: ServerHarness, path: str, body: object) -> str:
+    """The ID of something that takes a session with a password."""
+    await server.person("owner", Role.ADMIN, password=PASSWORD)
+    answer = await server.ask("POST", f"{API}/{path}", body, by=None, headers=await server.signed_in("owner"))
+    assert answer.status == 201, answer
+    return str(answer.json()["id"])
+
+
 async def made(server: ServerHarness, kind: str) -> str:
     """The id of something of somebody else's."""
     if kind in ("task", "draft"):
@@ -68,12 +76,10 @@ async def made(server: ServerHarness, kind: str) -> str:
         await server.ask("PUT", f"{API}/agents/the-operator", {"max_tasks": 1})
         return "the-operator"
     if kind == "channel":
-        new = {"kind": "email", "target": "admin@example.org"}
-        return str((await server.ask("POST", f"{API}/notifications/channels", new, by=Role.ADMIN)).json()["id"])
+        return await signed_in_post(server, "notifications/channels", {"kind": "email", "target": "o@example.org"})
     if kind == "delegation":
         await server.person("deputy", Role.REVIEWER)
-        body = {"delegate": "deputy", "ends": 3_600}
-        return str((await server.ask("POST", f"{API}/delegations", body, by=Role.ADMIN)).json()["id"])
+        return await signed_in_post(server, "delegations", {"delegate": "deputy", "ends": 3_600})
     owner = await server.person("owner", Role.OPERATOR)
     if kind == "token":
         return (await create_token(server.stores, owner.id, scopes=frozenset({Permission.READ})))[1].id

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.domain import Role
-from tests.server.conftest import ServerHarness
+from tests.server.conftest import PASSWORD, ServerHarness
 
 APPROVALS = "/api/v1/approvals"
 DIGEST = "0" * 64
@@ -14,7 +14,10 @@ async def test_a_task_that_nobody_has_to_approve_has_no_approval(server: ServerH
     asked = await server.ask("GET", f"{APPROVALS}/{task['id']}")
     answer = {"decision": "approve", "approval": f"{task['id']}.1", "digest": DIGEST}
     answered = await server.ask("POST", f"{APPROVALS}/{task['id']}/respond", answer, by=Role.REVIEWER)
-    given = await server.ask("POST", f"{APPROVALS}/{task['id']}/delegate", {"to": "the-operator"}, by=Role.REVIEWER)
+    await server.person("rita", Role.REVIEWER, password=PASSWORD)
+    session = await server.signed_in("rita")
+    delegate = {"to": "the-operator"}
+    given = await server.ask("POST", f"{APPROVALS}/{task['id']}/delegate", delegate, by=None, headers=session)
 
     for missing in (asked, answered, given):
         assert (missing.status, missing.code) == (404, "unknown_approval"), missing

@@ -1,11 +1,22 @@
-"""Authorization: who can grant access, which objects belong to a caller, and the events of rejected access.
+"""Authorization: who can grant access, which tokens are valid, which objects belong to a caller, and rejected access.
 
 A caller cannot gain, through another account, a permission that it lacks itself.
 """
 
 from msgspec import structs
 
-from ade.accounts.model import Caller, Directory, InvalidAccount, Permission, User, normal_id
+from ade.accounts.model import (
+    LONGEST_LABEL,
+    MAX_TOKEN_MS,
+    Caller,
+    Directory,
+    InvalidAccount,
+    InvalidToken,
+    Permission,
+    Token,
+    User,
+    normal_id,
+)
 from ade.approvals.errors import PasswordChangeNeeded, ReauthenticationNeeded
 from ade.errors import NotPermitted
 from ade.events.model import Event
@@ -43,12 +54,32 @@ def check_owner(caller: Caller, before: User, after: User) -> None:
         )
 
 
+def check_token(token: Token, user: User, creator: Caller | None = None) -> None:
+    """Raise InvalidToken for a token without use, or one that outranks its account or creator, or outlives it."""
+    if not token.scopes:
+        raise InvalidToken(f"{user.id} has no permission that a token could have; give it a role first")
+    beyond = token.scopes - user.permissions
+    if beyond:
+        raise InvalidToken(
+            f"{user.id} does not have the permission {', '.join(sorted(beyond))}, so its tokens cannot have it"
+        )
+    if creator is not None and (more := token.scopes - creator.permissions):
+        raise InvalidToken(f"{creator.user.id} does not have the permission {', '.join(sorted(more))} to give it away")
+    if not token.created_at < token.expires_at <= token.created_at + MAX_TOKEN_MS:
+        raise InvalidToken("a token must expire in the future, at most 366 days from now")
+    if creator is not None and creator.token is not None and token.expires_at > creator.token.expires_at:
+        raise InvalidToken("a token cannot outlive the token that creates it; choose an earlier end")
+    if len(token.label) > LONGEST_LABEL or not token.label.isprintable():
+        raise InvalidToken(f"a label has at most {LONGEST_LABEL} printable characters")
+
+
 def check_fresh_session(caller: Caller, *, now: int, within_ms: int) -> None:
     """Raise ReauthenticationNeeded unless the caller has recently given their password in a login session.
 
-    Required to act on the access of others and to create tokens: a stolen token or session must not become a new
-    password, role, or token. Raises PasswordChangeNeeded if another account knows the password. Without authentication
-    (`http.auth = "off"`) there is nothing to steal, and the caller cannot give access to accounts that vote.
+    Required to act on the access of others, to create tokens, to delegate votes, and to change what people are notified
+    of: a stolen token or session must not become a new password, role, or token, and must not go unnoticed. Raises
+    PasswordChangeNeeded if another account knows the password. Without authentication (`http.auth = "off"`) there is
+    nothing to steal, and the caller cannot give access to accounts that vote.
     """
     if caller.token is not None and not caller.token.id:
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum, auto
 from functools import lru_cache
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ade.errors import AdeError, NotPermitted
 
@@ -160,7 +160,7 @@ class Account(Struct, frozen=True, kw_only=True):
     """An account, as reviews need it. `person` is the same for all accounts of one human, who counts once."""
 
     id: str
-    person: str = ""  # empty: the only account of its human
+    person: str = ""  # another account, or any name; empty: the account itself
     roles: frozenset[str] = frozenset()
     is_active: bool = True
     is_human: bool = True  # agents and other programs never vote
@@ -186,10 +186,14 @@ class Account(Struct, frozen=True, kw_only=True):
 
 
 class Directory:
-    """Accounts by ID. Votes of unknown accounts never count."""
+    """Accounts by ID, each with the person at the end of its links. Votes of unknown accounts never count."""
 
     def __init__(self, accounts: Iterable[Account] = ()) -> None:
-        self._accounts: Mapping[str, Account] = {account.id: account for account in accounts}
+        self._accounts: dict[str, Account] = {account.id: account for account in accounts}
+        links = {account.id: account.person for account in self._accounts.values() if account.person}
+        for account, person in links.items():
+            if person in links:
+                self._accounts[account] = structs.replace(self._accounts[account], person=_end_of(account, links))
 
     def get(self, account_id: str) -> Account | None:
         return self._accounts.get(account_id)
@@ -201,6 +205,14 @@ class Directory:
         """Return the person behind an account; for an unknown account, the account itself."""
         known = self._accounts.get(account_id)
         return account_id if known is None else known.who
+
+
+def _end_of(account: str, links: Mapping[str, str]) -> str:
+    """Return the last name in a chain of links; of a ring, the name that is first in the alphabet."""
+    path = [account]
+    while (person := links.get(path[-1], path[-1])) not in path:
+        path.append(person)
+    return min(path[path.index(person) :])
 
 
 # Login sessions, opened by password or by login link.
@@ -423,7 +435,7 @@ TOKEN_CREATED, TOKEN_REVOKED = "token.created", "token.revoked"
 USUAL_MS, MAX_TOKEN_MS = 90 * 86_400_000, 366 * 86_400_000
 REVOKED_RETENTION_MS = 30 * 86_400_000  # how long lists show a revoked token
 TOKEN_TOUCH_MS = 60_000  # `last_used_at` lags by at most this much
-_LONGEST_LABEL = 100
+LONGEST_LABEL = 100
 
 
 class Token(Struct, frozen=True, kw_only=True):
@@ -450,25 +462,6 @@ class Token(Struct, frozen=True, kw_only=True):
     @property
     def kept_until(self) -> int:
         return self.expires_at if self.revoked_at is None else self.revoked_at + REVOKED_RETENTION_MS
-
-
-def check_token(token: Token, user: User, creator: "Caller | None" = None) -> None:
-    """Raise InvalidToken for a token without permissions, or one that outranks or outlives its account or creator."""
-    if not token.scopes:
-        raise InvalidToken(f"{user.id} has no permission that a token could have; give it a role first")
-    beyond = token.scopes - user.permissions
-    if beyond:
-        raise InvalidToken(
-            f"{user.id} does not have the permission {', '.join(sorted(beyond))}, so its tokens cannot have it"
-        )
-    if creator is not None and (more := token.scopes - creator.permissions):
-        raise InvalidToken(f"{creator.user.id} does not have the permission {', '.join(sorted(more))} to give it away")
-    if not token.created_at < token.expires_at <= token.created_at + MAX_TOKEN_MS:
-        raise InvalidToken("a token must expire in the future, at most 366 days from now")
-    if creator is not None and creator.token is not None and token.expires_at > creator.token.expires_at:
-        raise InvalidToken("a token cannot outlive the token that creates it; choose an earlier end")
-    if len(token.label) > _LONGEST_LABEL or not token.label.isprintable():
-        raise InvalidToken(f"a label has at most {_LONGEST_LABEL} printable characters")
 
 
 # The authenticated caller.

@@ -4,6 +4,7 @@ from contextlib import suppress
 
 from msgspec import structs
 
+from ade.accounts.authorization import check_token
 from ade.accounts.model import (
     TOKEN_CREATED,
     USUAL_MS,
@@ -14,7 +15,6 @@ from ade.accounts.model import (
     Token,
     UnknownToken,
     User,
-    check_token,
 )
 from ade.accounts.users import TOKENS, USERS, find, fingerprint, new_secret, of_tokens, with_login
 from ade.errors import StaleWrite

@@ -237,18 +237,25 @@ async def add_user(
     new = _with_password(new, await _hash_of(password, cost), actor, now)
     check_user(new)
     await _check_owner(stores, new)
-    payload: dict[str, object] = {"account": new.id, "roles": sorted(new.roles), "is_human": new.is_human}
-    if new.owner:
-        payload["owner"] = new.owner
-    payload["digest"] = record_digest(new)
-    event = Event(type=USER_ADDED, at=now, actor=actor, payload=with_login(payload, login))
-    try:
-        await stores.documents.write([USERS.put(new.id, new, seen=0)], [event])
-    except StaleWrite:
-        raise AccountExists(
-            f"account {new.id} already exists, perhaps deactivated; names are never reassigned"
-        ) from None
-    return new
+
+    async def step() -> User:
+        linked, moved = await _linked(stores, new)
+        payload: dict[str, object] = {"account": new.id, "roles": sorted(new.roles), "is_human": new.is_human}
+        payload |= {name: value for name in ("owner", "person") if (value := getattr(linked, name))}
+        payload["digest"] = record_digest(linked)
+        event = Event(type=USER_ADDED, at=now, actor=actor, payload=with_login(payload, login))
+        writes, events = _moves(moved, linked.person, now=now, actor=actor, login=login)
+        try:
+            await stores.documents.write([USERS.put(new.id, linked, seen=0), *writes], [event, *events])
+        except StaleWrite:
+            if await USERS.get(stores, new.id) is None:
+                raise  # an account that is linked to it has changed
+            raise AccountExists(
+                f"account {new.id} already exists, perhaps deactivated; names are never reassigned"
+            ) from None
+        return linked
+
+    return await decided(step)
 
 
 async def get_user(stores: Stores, account: str) -> User:
@@ -353,6 +360,9 @@ async def _hash_of(password: str | None, cost: HashCost) -> str | None:
 
 async def _write(stores: Stores, stored: StoredRecord[User], after: User, actor: str | None, login: str) -> User:
     before, now = stored.record, stores.clock.now()
+    moved: list[StoredRecord[User]] = []
+    if before.person != after.person:
+        after, moved = await _linked(stores, after)
     fields = [name for name in User.__struct_fields__ if getattr(before, name) != getattr(after, name)]
     if not fields:
         return before
@@ -360,20 +370,58 @@ async def _write(stores: Stores, stored: StoredRecord[User], after: User, actor:
     if "owner" in fields:
         await _check_owner(stores, after)
     after = structs.replace(after, updated_at=now)
+    events = [
+        Event(type=kind, at=now, actor=actor, payload=with_login(about, login))
+        for kind, about in [(USER_CHANGED, _change(before, after, fields)), *_notices(before, after, actor)]
+    ]
+    ending = await _ending(stores, before, after, actor)
+    moves, their_events = _moves(moved, after.person, now=now, actor=actor, login=login)
+    witness = await _witness(stores, before, after, moved)
+    writes = [USERS.put(after.id, after, seen=stored.version), *moves, *witness, *ending.writes]
+    await stores.documents.write(writes, [*events, *their_events, *ending.events])
+    return after
+
+
+def _change(before: User, after: User, fields: Sequence[str]) -> dict[str, object]:
+    """Return the payload of `user.changed`. Former persons and owners are in it, because they are notified, too."""
     payload: dict[str, object] = {"account": after.id, "fields": fields}
     if "roles" in fields:
         payload |= {"roles": sorted(after.roles), "roles_before": sorted(before.roles)}
+    for name in ("person", "owner"):
+        if name in fields:
+            payload |= {name: getattr(after, name), f"{name}_before": getattr(before, name)}
     if "is_active" in fields:
         payload["is_active"] = after.is_active
-    payload["digest"] = record_digest(after)
-    events = [
-        Event(type=kind, at=now, actor=actor, payload=with_login(about, login))
-        for kind, about in [(USER_CHANGED, payload), *_notices(before, after, actor)]
-    ]
-    ending = await _ending(stores, before, after, actor)
-    writes = [USERS.put(after.id, after, seen=stored.version), *await _witness(stores, before, after), *ending.writes]
-    await stores.documents.write(writes, [*events, *ending.events])
-    return after
+    return payload | {"digest": record_digest(after)}
+
+
+async def _linked(stores: Stores, user: User) -> tuple[User, list[StoredRecord[User]]]:
+    """Return the account linked to the person at the end of all links, and the accounts linked to it, which move along.
+
+    Two concurrent changes can still make a chain, which `Directory` follows.
+    """
+    if not user.person:
+        return user, []
+    known = await USERS.all(stores)
+    others = directory_of(each.record for name, each in known.items() if name != user.id)
+    person = others.who(user.person)
+    if person == user.id:  # the others are linked to this account already
+        return structs.replace(user, person=""), []
+    moved = [each for name, each in known.items() if name != user.id and others.who(name) == user.id]
+    return structs.replace(user, person=person), moved
+
+
+def _moves(
+    moved: Sequence[StoredRecord[User]], person: str, *, now: int, actor: str | None, login: str
+) -> tuple[list[DocumentWrite], list[Event]]:
+    """Return the writes and events that link these accounts to another person."""
+    writes, events = [], []
+    for stored in moved:
+        after = structs.replace(stored.record, person=person, updated_at=now)
+        payload = with_login(_change(stored.record, after, ["person"]), login)
+        writes.append(USERS.put(after.id, after, seen=stored.version))
+        events.append(Event(type=USER_CHANGED, at=now, actor=actor, payload=payload))
+    return writes, events
 
 
 def _notices(before: User, after: User, actor: str | None) -> Iterator[tuple[str, dict[str, object]]]:
@@ -398,10 +446,12 @@ async def _ending(stores: Stores, before: User, after: User, actor: str | None) 
     return AccessRevocation()
 
 
-async def _witness(stores: Stores, before: User, after: User) -> list[DocumentWrite]:
+async def _witness(
+    stores: Stores, before: User, after: User, moved: Sequence[StoredRecord[User]]
+) -> list[DocumentWrite]:
     """Return an unchanged write of another admin if one is lost: of two concurrent removals, one write then fails."""
-    if not before.is_admin or after.is_admin:
-        return []
+    if not before.is_admin or after.is_admin or any(each.record.is_admin for each in moved):
+        return []  # accounts that move along are written already
     for account, stored in (await USERS.all(stores)).items():
         if account != after.id and stored.record.is_admin:
             return [USERS.put(account, stored.record, seen=stored.version)]

@@ -289,8 +289,9 @@ async def _answered(services: Services, item: BatchItem, ballot: VoteRequest) ->
 async def delegate_approval(
     services: Services, request: RequestContext, task_id: str, body: DelegateApproval
 ) -> Delegation:
-    """Let somebody else answer this one."""
+    """Let somebody else answer this one, in a session with a password given recently."""
     account = voter(request)
+    require_fresh_session(services, request)
     _, gate = await gate_to_vote(services, task_id, body.approval)
     return await approvals_service.delegate_approval(services.stores, task_id, body.to, actor=account, gate_id=gate.id)
 
@@ -388,14 +389,13 @@ async def list_delegations(services: Services, request: RequestContext, query: L
 
 @operation("POST /delegations", permission=Permission.VOTE, others=Permission.ADMINISTER)
 async def create_delegation(services: Services, request: RequestContext, body: NewDelegation) -> Delegation:
-    """Let somebody answer for oneself. An admin can create one for another account, in a session with a password given
-    recently."""
+    """Let somebody answer for oneself, in a session with a password given recently. An admin can create one for another
+    account."""
     account = voter(request)
     delegator = account if body.delegator is None else normal_id(body.delegator)
     if request.access is RouteAccess.OWN and delegator != account:
         raise NotPermitted(f"{account} cannot decide on a delegation of {delegator}: only {delegator} or an admin can")
-    if delegator != account:
-        require_fresh_session(services, request)
+    require_fresh_session(services, request)
     now = services.stores.clock.now()
     starts_at = max(_at(body.starts, now), now)
     if starts_at > now + _FURTHEST_MS:

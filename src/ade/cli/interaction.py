@@ -79,8 +79,8 @@ def read_password(session: "Session", account: str, *, from_stdin: bool) -> str:
     return password
 
 
-# Commands that change the access of others. A server accepts them only in a session with a recent password check, so
-# such a command signs in for its one change, and out again. Nothing is stored on this machine.
+# Commands that grant access or change notifications. A server accepts them only in a session with a recent password
+# check, so such a command signs in for its one change, and out again. Nothing is stored on this machine.
 
 
 def own_password_option(command: F) -> F:
@@ -94,7 +94,7 @@ def own_password_option(command: F) -> F:
 
 @asynccontextmanager
 async def signed_in_api(session: "Session", *, own_password_stdin: bool, **options: Any) -> "AsyncIterator[Client]":
-    """Yield a client that may change the access of others: on a server, signed in with the caller's own password.
+    """Yield a client that may give access: on a server, signed in with the caller's own password.
 
     Without a terminal and without the option, only the token is sent, and the server's error names what is missing.
     """

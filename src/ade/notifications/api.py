@@ -1,6 +1,7 @@
 """HTTP operations on notification channels, preferences, tests, and the delivery log.
 
-Every person manages their own channels; only admins manage those of others, and change them in a fresh session.
+Every person manages their own channels, and only admins those of others. Changes take a fresh session, so that a stolen
+token keeps no one from being notified.
 """
 
 import re
@@ -128,7 +129,8 @@ async def list_channels(services: Services, request: RequestContext, query: List
 
 @operation("POST /notifications/channels", permission=_OWN, others=Permission.ADMINISTER, takes_key=False)
 async def create_channel(services: Services, request: RequestContext, body: NewChannel) -> ChannelWithSecret:
-    """Notify a person through another channel from now on. A secret that was created is shown only once."""
+    """Notify a person through another channel from now on, in a session with a password given recently. A secret that
+    was created is shown only once."""
     account = _to_change(services, request, _person(request, body.account))
     channel = await service.add_channel(
         services.stores,
@@ -146,7 +148,8 @@ async def create_channel(services: Services, request: RequestContext, body: NewC
 
 @operation("DELETE /notifications/channels/{channel_id}", permission=_OWN, others=Permission.ADMINISTER)
 async def remove_channel(services: Services, request: RequestContext, channel_id: str) -> None:
-    """Remove a channel. Pending messages are not sent to it."""
+    """Remove a channel, in a session with a password given recently. For a week it receives changes of the account, and
+    nothing else."""
     account = _to_change(services, request, await _owner(services, request, channel_id))
     await service.remove_channel(services.stores, channel_id, account=account, actor=acting(request))
 
@@ -163,7 +166,7 @@ async def get_notification_preferences(
 async def change_notification_preferences(
     services: Services, request: RequestContext, body: ChangePreferences
 ) -> PreferencesView:
-    """Change when a person is notified."""
+    """Change when a person is notified, in a session with a password given recently."""
     account = _to_change(services, request, _person(request, body.account))
     changes = service.PreferenceChanges(
         time_zone=body.time_zone,
@@ -222,10 +225,8 @@ def _person(request: RequestContext, name: str | None) -> str:
 
 
 def _to_change(services: Services, request: RequestContext, account: str) -> str:
-    """Return the account whose notifications change. For another person that takes a fresh session, so that a stolen
-    token keeps no one from being notified."""
-    if account != acting(request):
-        require_fresh_session(services, request)
+    """Return the account whose notifications change. Raises ReauthenticationNeeded without a fresh session."""
+    require_fresh_session(services, request)
     return account
 
 

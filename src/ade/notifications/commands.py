@@ -26,8 +26,6 @@ from ade.webhooks.commands import delivery_state, show_attempts
 from ade.webhooks.deliveries import DeliveryState
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
     from ade.cli.session import Session
     from ade.client.client import Client
 
@@ -105,20 +103,11 @@ async def add(
     """
     found = target if target is not None else read_line().strip()
     secret = read_line().strip() if secret_stdin else None
-    async with _api_for(session, user, own_password_stdin, must_exist=False) as api:
+    async with signed_in_api(session, own_password_stdin=own_password_stdin, must_exist=False) as api:
         channel = await api.create_channel(
             kind=ChannelKind(kind), target=found, label=label, secret=secret, account=user
         )
     _print_new(session.out, channel)
-
-
-def _api_for(
-    session: "Session", user: str | None, own_password_stdin: bool, **options: Any
-) -> "AbstractAsyncContextManager[Client]":
-    """Return a client; to change what another person is notified of, signed in with the caller's own password."""
-    if user is None and not own_password_stdin:
-        return session.api(**options)
-    return signed_in_api(session, own_password_stdin=own_password_stdin, **options)
 
 
 def _print_new(out: CommandOutput, channel: ChannelWithSecret) -> None:
@@ -135,13 +124,12 @@ def _print_new(out: CommandOutput, channel: ChannelWithSecret) -> None:
 @channels.command("remove")
 @click.argument("channel_id", metavar="CHANNEL")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@user_option
 @own_password_option
 @as_option
-async def remove(session: "Session", channel_id: str, yes: bool, user: str | None, own_password_stdin: bool) -> None:
-    """Remove a channel; pending messages are not sent to it."""
+async def remove(session: "Session", channel_id: str, yes: bool, own_password_stdin: bool) -> None:
+    """Remove a channel. For a week it receives changes of the account, and nothing else."""
     confirm(session, f"Remove the channel {channel_id}?", yes=yes)
-    async with _api_for(session, user, own_password_stdin) as api:
+    async with signed_in_api(session, own_password_stdin=own_password_stdin) as api:
         await api.remove_channel(channel_id)
     if session.out.as_json:
         session.out.document({"id": channel_id, "removed": True})
@@ -178,7 +166,8 @@ async def preferences(
         changes["quiet_hours"] = "" if quiet_hours == "none" else quiet_hours
     if break_through is not None:
         changes["break_through"] = BreakThrough(break_through)
-    async with _api_for(session, user if changes else None, own_password_stdin) as api:
+    needs_session = changes or own_password_stdin
+    async with signed_in_api(session, own_password_stdin=own_password_stdin) if needs_session else session.api() as api:
         if changes:
             view = await api.change_notification_preferences(account=user, **changes)
         else:

@@ -25,7 +25,7 @@ from ade.accounts.model import (
     normal_id,
 )
 from ade.agents.protocols.base import secrets_in, without_secrets
-from ade.approvals.model import Gate
+from ade.approvals.model import DELEGATION_CREATED, Gate
 from ade.approvals.review_requests import review_of
 from ade.approvals.risk import RiskLevel
 from ade.common.text import HIDDEN
@@ -33,6 +33,7 @@ from ade.events.model import APPROVAL_ESCALATED, APPROVAL_REQUESTED, APPROVAL_UN
 from ade.notifications.model import (
     ASKS_FOR_VOTE,
     CHANNEL_ADDED,
+    CHANNEL_DISABLED,
     CHANNEL_REMOVED,
     PREFERENCES_CHANGED,
     Channel,
@@ -76,12 +77,14 @@ _ACCOUNT_CHANGES = {
     TOKEN_CREATED: "An access token was created for your account",
     TOKEN_REVOKED: "An access token of your account was revoked",
     LOGIN_LINK_CREATED: "A login link was created for your account",
+    DELEGATION_CREATED: "The vote of your account was delegated",
     CHANNEL_ADDED: "A notification channel was added to your account",
     CHANNEL_REMOVED: "A notification channel was removed from your account",
+    CHANNEL_DISABLED: "A notification channel of your account was disabled",
     PREFERENCES_CHANGED: "The notification preferences of your account were changed",
 }
-# Someone else might have used your token, or a password that they set.
-_ALSO_ONESELF = frozenset({CHANNEL_ADDED, CHANNEL_REMOVED, PASSWORD_SET, PASSWORD_CHANGED})
+# The rest is reported in any case: someone else might have used your session, or a password that they set.
+_UNLESS_ONESELF = frozenset({USER_CHANGED, TOKEN_REVOKED})
 _OWN_EVENT = re.compile(r"roles|password.*|must_change_password|updated_at")  # fields that have one, or need none
 _URGENT_PRIORITY = 1
 
@@ -148,11 +151,10 @@ def _about(task: Task, event: Event, users: Mapping[str, User], kind: Notificati
 
 
 def account_change_of(event: Event, users: Mapping[str, User]) -> tuple[str, Notification] | None:
-    """Return the notification of the person whose account someone else has changed."""
-    account, actor = str(event.payload.get("account", "")), event.actor or ""
-    person = users[account].person or account if account in users else account
-    is_own = actor == account or (actor in users and (users[actor].person or actor) == person)
-    if not account or (is_own and event.type not in _ALSO_ONESELF):
+    """Return the notification of the person whose account has changed; None for small changes of their own. Another
+    account of the person is someone else: whoever links two accounts must not hide what follows."""
+    account, actor = str(event.payload.get("account") or event.payload.get("delegator", "")), event.actor or ""
+    if not account or (actor == account and event.type in _UNLESS_ONESELF):
         return None
     fields, roles = event.payload.get("fields"), event.payload.get("roles")
     changed = [str(each) for each in fields if not _OWN_EVENT.fullmatch(str(each))] if isinstance(fields, list) else []
@@ -160,14 +162,14 @@ def account_change_of(event: Event, users: Mapping[str, User]) -> tuple[str, Not
         return None
     if event.type == ROLES_CHANGED and isinstance(roles, list):
         changed = [f"roles are now {', '.join(map(str, roles)) or 'none'}"]
-    owned = account in users and not users[account].is_human
+    if event.type == DELEGATION_CREATED:
+        changed = [f"{event.payload.get('delegate')} can vote on behalf of {account}"]
+    text, is_owned = _ACCOUNT_CHANGES[event.type], account in users and not users[account].is_human
     notification = Notification(
         kind=NotificationKind.ACCOUNT,
         at=event.at,
         seq=event.seq,
-        outcome=_ACCOUNT_CHANGES[event.type].replace("your account", f"{account}")
-        if owned
-        else _ACCOUNT_CHANGES[event.type],
+        outcome=text.replace("your account", account) if is_owned else text,
         actor=actor or "unknown",
         reason=", ".join(changed),
         is_urgent=True,

@@ -24,7 +24,8 @@ from ade.webhooks.signatures import key_of
 CHANNEL_ADDED, CHANNEL_REMOVED = "notification.channel_added", "notification.channel_removed"
 CHANNEL_DISABLED, PREFERENCES_CHANGED = "notification.channel_disabled", "notification.preferences_changed"
 
-MOST_CHANNELS = 10  # per person
+MOST_CHANNELS, MOST_WITH_REMOVED = 10, 20  # per person; the second limits to how many addresses mail goes in a week
+REMOVED_KEPT_MS = 7 * 86_400_000  # how long a removed channel still receives changes of the account
 _LONGEST_LABEL, _LONGEST_TOKEN, _LONGEST_ADDRESS = 100, 200, 254
 # An address as people write it. Quoted local parts and comments are rejected: they could hide a second recipient.
 _EMAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})+")
@@ -57,6 +58,7 @@ class Channel(Struct, frozen=True, kw_only=True, omit_defaults=True):
     disabled_why: str | None = None
     created_by: str | None = None
     created_at: int = 0
+    removed_at: int | None = None
 
     def __repr__(self) -> str:
         return f"Channel({self.id!r})"  # keep the target out of logs
@@ -101,10 +103,10 @@ def shown_target(channel: Channel) -> str:
 
 
 class BreakThrough(StrEnum):
-    """Which notifications ignore quiet hours and digests."""
+    """Which notifications ignore quiet hours and digests. Changes of the account always do."""
 
     NEVER = auto()
-    CRITICAL = auto()  # critical risk, urgent priority, and changes of the account
+    CRITICAL = auto()  # critical risk and urgent priority
     HIGH = auto()  # the same, and high risk
 
 
@@ -113,6 +115,7 @@ class Preferences(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     account: str
     channels: tuple[Channel, ...] = ()
+    removed: tuple[Channel, ...] = ()  # still receive changes of the account, so that no one removes them unnoticed
     since: int = 0  # seq: only later events are sent
     time_zone: str = "UTC"
     quiet_from: str = ""  # such as 22:00; empty: no quiet hours
@@ -125,6 +128,10 @@ class Preferences(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def active(self) -> list[Channel]:
         return [channel for channel in self.channels if channel.is_active]
+
+    def former(self, now: int) -> list[Channel]:
+        """Return the removed channels that still receive changes of the account."""
+        return [each for each in self.removed if each.is_active and now - (each.removed_at or 0) < REMOVED_KEPT_MS]
 
     @property
     def has_digest(self) -> bool:
@@ -344,16 +351,22 @@ def delivery_to(
 def dispatched(
     outbox: Outbox, preferences: Preferences, *, now: int
 ) -> tuple[Outbox, list[NotificationDelivery]] | None:
-    """Move due notifications from the outbox to deliveries, one per message and channel; None if nothing is due."""
+    """Move due notifications from the outbox to deliveries, one per message and channel; None if nothing is due.
+    Removed channels receive only changes of the account."""
     due = [each for each in outbox.pending if is_due(preferences, each, now)]
     if not due:
         return None
     rest = tuple(each for each in outbox.pending if not is_due(preferences, each, now))
-    batches = _batches(preferences, due)
+    changes = [each for each in due if each.kind is NotificationKind.ACCOUNT]
     deliveries = [
         delivery_to(outbox.account, channel, batch, more=outbox.more if number == 0 else 0, now=now)
-        for number, batch in enumerate(batches)
+        for number, batch in enumerate(_batches(preferences, due))
         for channel in preferences.active
+    ]
+    deliveries += [
+        delivery_to(outbox.account, channel, batch, more=0, now=now)
+        for batch in _batches(preferences, changes)
+        for channel in preferences.former(now)
     ]
     orders = tuple(SendOrder(each.id, each.channel, each.created_at) for each in deliveries)
     after = structs.replace(outbox, pending=rest, more=0, sending=(*outbox.sending, *orders))

@@ -27,6 +27,7 @@ from ade.notifications.model import (
     ChannelKind,
     Notification,
     NotificationDelivery,
+    NotificationKind,
     breaks_through,
     is_quiet,
     quiet_end,
@@ -85,20 +86,22 @@ async def deliver(
     if stored.record.state is DeliveryState.DELIVERED:
         return DeliveryDecision(step=DeliveryStep.DELIVERED, reason="it was already delivered")
     preferences = await get_preferences(stores, account)
-    channel = next((each for each in preferences.active if each.id == stored.record.channel), None)
-    if channel is None:
+    now = stores.clock.now()
+    known = (*preferences.active, *preferences.former(now))
+    channel = next((each for each in known if each.id == stored.record.channel), None)
+    record = stored.record if channel is None or channel.removed_at is None else _changes_only(stored.record)
+    if channel is None or not record.notifications:
         return await _dropped(stores, stored, "the channel was removed or disabled")
-    tasks = await tasks_of(stores, (each.task_id for each in stored.record.notifications))
-    current = await _current(stores, account, stored.record.notifications, tasks)
+    tasks = await tasks_of(stores, (each.task_id for each in record.notifications))
+    current = await _current(stores, account, record.notifications, tasks)
     if not current:
         return await _dropped(stores, stored, "it was decided in the meantime")
-    now = stores.clock.now()
-    must_wait = not (stored.record.is_test or all(breaks_through(preferences, each) for each in current))
+    must_wait = not (record.is_test or all(breaks_through(preferences, each) for each in current))
     if must_wait and is_quiet(preferences, now):
         return await _postponed(stores, stored, quiet_end(preferences, now) - now)
     arguments = {each: arguments_line(task.args) for each, task in tasks.items()} if shows_arguments else {}
-    message = compose(current, preferences, more=stored.record.more, public_url=public_url, arguments=arguments)
-    delivery = structs.replace(stored.record, notifications=tuple(current), body=text_of(message))
+    message = compose(current, preferences, more=record.more, public_url=public_url, arguments=arguments)
+    delivery = structs.replace(record, notifications=tuple(current), body=text_of(message))
     response = cleaned(await _sent(sender, channel, message, delivery), _hidden(channel))
     health = await note_health(stores, channel.id, response)
     number, now = len(delivery.attempts) + 1, stores.clock.now()
@@ -112,6 +115,12 @@ async def deliver(
     if delivery.is_test and decision.step is not DeliveryStep.DELIVERED:
         return DeliveryDecision(step=DeliveryStep.DROP, reason=decision.reason)  # no dead letter: someone is watching
     return decision
+
+
+def _changes_only(delivery: NotificationDelivery) -> NotificationDelivery:
+    """Leave out what a removed channel no longer receives: all but changes of the account."""
+    changes = tuple(each for each in delivery.notifications if each.kind is NotificationKind.ACCOUNT)
+    return structs.replace(delivery, notifications=changes, more=0)
 
 
 async def _sent(

@@ -14,11 +14,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct, structs
 
-from ade.accounts.model import (
-    SYSTEM,
-    TooManyRequests,
-    User,
-)
+from ade.accounts.model import SYSTEM, TooManyRequests, User
 from ade.accounts.users import get_user, list_users
 from ade.approvals.model import Gate
 from ade.approvals.repository import load_people
@@ -39,6 +35,7 @@ from ade.notifications.model import (
     CHANNEL_DISABLED,
     CHANNEL_REMOVED,
     MOST_CHANNELS,
+    MOST_WITH_REMOVED,
     PREFERENCES_CHANGED,
     BreakThrough,
     Channel,
@@ -63,11 +60,7 @@ from ade.tasks.enqueue import enqueue
 from ade.tasks.identifiers import NOTIFICATION_CURSOR, PREFERENCES_KIND
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
-from ade.webhooks.deliveries import (
-    DeliveryState,
-    Place,
-    oldest_beyond,
-)
+from ade.webhooks.deliveries import DeliveryState, Place, oldest_beyond
 from ade.webhooks.destinations import PUBLIC, NetworkPolicy
 from ade.webhooks.service import HEALTH, quiet
 from ade.webhooks.signatures import SECRET_BYTES, secret_of
@@ -75,7 +68,8 @@ from ade.webhooks.signatures import SECRET_BYTES, secret_of
 PREFERENCES = Repository(PREFERENCES_KIND, Preferences)
 OUTBOX = Repository("notification_outbox", Outbox)
 NOTIFIED = Repository("notification_gate", NotifiedGate, lambda gate: gate.until)
-_TESTS_PER_MINUTE = 10
+_TESTS_PER_MINUTE = 10  # messages
+_CHANGES_PER_HOUR = 60  # of one person, who is notified of each
 
 
 def deliveries_of(account: str) -> Repository[NotificationDelivery]:
@@ -162,24 +156,48 @@ async def add_channel(
             raise InvalidNotification(f"a person has at most {MOST_CHANNELS} channels; remove one first")
         if any((each.kind, each.target) == (kind, target) for each in before.channels):
             raise InvalidNotification(f"{account} has this {kind} channel already")
-        since = before.since if before.active else last
-        after = structs.replace(before, channels=(*before.channels, channel), since=since, updated_at=now)
-        return after, _channel_event(CHANNEL_ADDED, account, channel, actor, now)
+        former = before.former(now)
+        known = [each for each in former if (each.kind, each.target, each.secret) == (kind, target, secret)]
+        if not known and len(before.channels) + len(former) >= MOST_WITH_REMOVED:
+            raise InvalidNotification(
+                f"{account} has removed {len(former)} channels within a week, and these still receive changes of the"
+                " account; add more when that week is over"
+            )
+        new = structs.replace(channel, id=known[0].id) if known else channel
+        after = structs.replace(
+            before,
+            channels=(*before.channels, new),
+            removed=tuple(each for each in before.removed if each not in known),
+            since=before.since if before.active or former else last,
+            updated_at=now,
+        )
+        return after, _channel_event(CHANNEL_ADDED, account, new, actor, now)
 
-    await _rewritten(stores, account, decide)
-    return channel
+    return (await _rewritten(stores, account, decide)).channels[-1]
 
 
 async def remove_channel(stores: Stores, channel_id: str, *, account: str, actor: str | None) -> None:
-    """Remove a channel; pending messages are not sent to it. Raises UnknownChannel."""
+    """Remove a channel. It still receives changes of the account for a week, beginning with this one, so that whoever
+    takes an account over cannot hide it. Raises UnknownChannel and TooManyRequests."""
 
     def decide(before: Preferences, now: int) -> tuple[Preferences, Event | None]:
         channel = channel_in(before, channel_id)
         rest = tuple(each for each in before.channels if each.id != channel_id)
-        after = structs.replace(before, channels=rest, updated_at=now)
+        removed = (*before.removed, structs.replace(channel, removed_at=now))
+        after = structs.replace(before, channels=rest, removed=removed, updated_at=now)
         return after, _channel_event(CHANNEL_REMOVED, account, channel, actor, now)
 
-    await _rewritten(stores, account, decide, more=[quiet(HEALTH.remove(channel_id))])
+    await _rewritten(stores, account, decide)
+
+
+async def _forget_removed(stores: Stores, stored: StoredRecord[Preferences]) -> None:
+    """Delete the removed channels that receive nothing any more."""
+    before, rest = stored.record, tuple(stored.record.former(stores.clock.now()))
+    if rest != before.removed:
+        put = PREFERENCES.put(before.account, structs.replace(before, removed=rest), seen=stored.version)
+        health = [HEALTH.remove(each.id) for each in before.removed if each not in rest]
+        with suppress(StaleWrite):  # changed in the meantime: the next round does it
+            await stores.documents.write([quiet(write) for write in (put, *health)])
 
 
 async def disable_channel(stores: Stores, account: str, channel_id: str, why: str) -> None:
@@ -234,17 +252,28 @@ class _Decide(Protocol):
     def __call__(self, before: Preferences, now: int) -> tuple[Preferences, Event | None]: ...
 
 
-async def _rewritten(stores: Stores, account: str, decide: _Decide, more: Sequence[DocumentWrite] = ()) -> Preferences:
+async def _rewritten(stores: Stores, account: str, decide: _Decide) -> Preferences:
     async def step() -> Preferences:
         stored = await PREFERENCES.get(stores, account)
         before = Preferences(account=account) if stored is None else stored.record
         after, event = decide(before, stores.clock.now())
         if event is not None:
+            if event.actor != SYSTEM:
+                await _take(stores, f"notification_change:{account}", _CHANGES_PER_HOUR, 3_600_000)
             put = PREFERENCES.put(account, after, seen=0 if stored is None else stored.version)
-            await stores.documents.write([quiet(put), *more], [event])
+            await stores.documents.write([quiet(put)], [event])
         return after
 
     return await decided(step)
+
+
+async def _take(stores: Stores, key: str, count: int, period_ms: int, times: int = 1) -> None:
+    wait_ms = await stores.documents.take_rate(key, count, period_ms, times=times)
+    if wait_ms:
+        raise TooManyRequests(
+            f"this is limited to {count} per {period_ms // 60_000} min; try again in {wait_ms / 1000:.1f} s",
+            retry_after=wait_ms / 1000,
+        )
 
 
 # The follower: which events concern whom.
@@ -261,34 +290,45 @@ class _Directory(NamedTuple):
     preferences: Mapping[str, Preferences]
 
     def reachable(self, account: str, seq: int) -> str | None:
-        """Return the account with channels of the person behind this account; for a program, of its owner."""
+        """Return an account with channels of the person behind this account; for a program, of its owner."""
+        return next((each.account for each in self._preferences_of(account, seq) if each.active), None)
+
+    def recipients(self, account: str, event: Event, now: int) -> Iterable[str]:
+        """Return who is notified of a decision or a change of an account. A change reaches all accounts of the person
+        with channels, also with removed ones, and those of the person and the owner that it had before."""
+        if event.type in DECISIONS:
+            return {each for each in [self.reachable(account, event.seq)] if each is not None}
+        names = {account, *(str(event.payload.get(name) or "") for name in ("person_before", "owner_before"))} - {""}
+        found = [each for name in names for each in self._preferences_of(name, event.seq)]
+        return {each.account for each in found if each.active or each.former(now)}
+
+    def _preferences_of(self, account: str, seq: int) -> list[Preferences]:
+        """Return the preferences of a person, those of the account first."""
         user = self.users.get(account)
         for _ in range(5):  # owners of owners
             if user is None or user.is_human:
                 break
             user = self.users.get(user.owner)
-        if user is None:
-            return None
-        same = [each for each in self.users if self.people.directory.who(each) == (user.person or user.id)]
-        options = [each for each in (user.id, *sorted(same)) if self._receives(each, seq)]
-        return options[0] if options else None
-
-    def _receives(self, account: str, seq: int) -> bool:
-        preferences = self.preferences.get(account)
-        return preferences is not None and bool(preferences.active) and preferences.since < seq
+        name, who = account if user is None else user.id, self.people.directory.who
+        same = sorted(each for each in self.users if who(each) == who(name) and each != name)
+        found = (self.preferences.get(each) for each in (name, *same))
+        return [each for each in found if each is not None and each.since < seq]
 
 
 async def follow(stores: Stores, *, limit: int = PAGE) -> int:
     """Put notifications about the next events into outboxes. Returns the event count; a crash loses none."""
     end = await stores.events.last_seq()
     reached = (await stores.events.cursors()).get(NOTIFICATION_CURSOR, 0)
-    preferences = {account: stored.record for account, stored in (await PREFERENCES.all(stores)).items()}
-    active = [each for each in preferences.values() if each.active]
-    if not active:
+    known, now = await PREFERENCES.all(stores), stores.clock.now()
+    for stored in known.values():
+        await _forget_removed(stores, stored)
+    preferences = {account: stored.record for account, stored in known.items()}
+    receiving = [each for each in preferences.values() if each.active or each.former(now)]
+    if not receiving:
         if reached < end:  # without channels the cursor must not block trimming
             await stores.events.advance(NOTIFICATION_CURSOR, end)
         return 0
-    events = await stores.events.read(max(reached, min(each.since for each in active)), limit)
+    events = await stores.events.read(max(reached, min(each.since for each in receiving)), limit)
     if not events:
         return 0
     await decided(lambda: _take_in(stores, [event for event in events if is_relevant(event)], preferences))
@@ -299,7 +339,7 @@ async def follow(stores: Stores, *, limit: int = PAGE) -> int:
 async def _take_in(stores: Stores, events: Sequence[Event], preferences: Mapping[str, Preferences]) -> None:
     if not events:
         return
-    people = await load_people(stores)
+    people, now = await load_people(stores), stores.clock.now()
     users = {user.id: user for user in await list_users(stores)}
     directory = _Directory(users, people, preferences)
     tasks = await tasks_of(stores, (event.task_id for event in events))
@@ -317,16 +357,16 @@ async def _take_in(stores: Stores, events: Sequence[Event], preferences: Mapping
             before = updates.get(gate.id) or (
                 NotifiedGate(accounts=frozenset(), until=0) if stored is None else stored.record
             )
-            new = _voters(directory, gate, event, before.accounts, now=stores.clock.now())
+            new = _voters(directory, gate, event, before.accounts, now=now)
             for account in new:
                 found.setdefault(account, []).append(request_of(task, gate, event, users))
             until = gate.expires_at + _GATE_KEPT_MS
             updates[gate.id] = NotifiedGate(accounts=before.accounts | new, until=until)
         else:
             item = decision_of(task, event, users) if event.type in DECISIONS else account_change_of(event, users)
-            recipient = None if item is None else directory.reachable(item[0], event.seq)
-            if item is not None and recipient is not None:
-                found.setdefault(recipient, []).append(item[1])
+            if item is not None:
+                for recipient in directory.recipients(item[0], event, now):
+                    found.setdefault(recipient, []).append(item[1])
     writes = await _outbox_writes(stores, found)
     for gate_id, after in updates.items():
         stored = notified[gate_id]
@@ -384,9 +424,11 @@ def _has_work(outbox: Outbox) -> bool:
 
 async def _dispatch_one(stores: Stores, payloads: Payloads, account: str, stored: StoredRecord[Outbox]) -> int:
     preferences, outbox, version = await get_preferences(stores, account), stored.record, stored.version
+    now = stores.clock.now()
     if outbox.pending and not preferences.active:
-        outbox = structs.replace(outbox, pending=(), more=0)
-    moved = dispatched(outbox, preferences, now=stores.clock.now())
+        changes = (each for each in outbox.pending if each.kind is NotificationKind.ACCOUNT)
+        outbox = structs.replace(outbox, pending=tuple(changes if preferences.former(now) else ()), more=0)
+    moved = dispatched(outbox, preferences, now=now)
     if moved is not None:
         outbox, deliveries = moved
         puts = [deliveries_of(account).put(each.id, each, seen=0) for each in deliveries]
@@ -423,12 +465,7 @@ async def send_test(
         raise InvalidNotification(f"{account} has no active channel; `ade notify channels add` adds one")
     if any(not channel.is_active for channel in channels):
         raise InvalidNotification("the channel is disabled; remove it and add it again")
-    wait_ms = await stores.documents.take_rate(f"notification_test:{actor}", _TESTS_PER_MINUTE, 60_000)
-    if wait_ms:
-        raise TooManyRequests(
-            f"{actor} may send {_TESTS_PER_MINUTE} tests per minute; try again in {wait_ms / 1000:.1f} s",
-            retry_after=wait_ms / 1000,
-        )
+    await _take(stores, f"notification_test:{actor}", _TESTS_PER_MINUTE, 60_000, times=len(channels))
     now = stores.clock.now()
     item = Notification(kind=NotificationKind.TEST, at=now, approval=os.urandom(8).hex(), actor=actor or "")
     deliveries = [delivery_to(account, channel, [item], more=0, now=now) for channel in channels]

@@ -1,6 +1,7 @@
 """Accounts, tokens, delegations and the rulebook over a server: the same as beside the store."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
@@ -41,12 +42,12 @@ def account_of(secret: str) -> Callable[[Stores], Awaitable[str]]:
     return used
 
 
-def signed_in(served: Shop, *arguments: str, stdin: str = "") -> Answer:
-    """A command of the admin, who gives the own password."""
-    if "admin" not in served.tokens:
-        served.token("admin")
-        with_stores(lambda stores: set_password(stores, "the-admin", OWN))
-    return served.remote(*arguments, "--own-password-stdin", stdin=f"{OWN}\n{stdin}")
+def signed_in(served: Shop, *arguments: str, by: str = "admin", stdin: str = "") -> Answer:
+    """A command of the admin, or of another person with that password, who gives the own password."""
+    if by not in served.tokens:
+        served.token(by)
+        with_stores(lambda stores: set_password(stores, f"the-{by}", OWN))
+    return served.remote(*arguments, "--own-password-stdin", by=by, stdin=f"{OWN}\n{stdin}")
 
 
 def test_accounts_are_made_changed_and_switched_off(served: Shop) -> None:
@@ -148,6 +149,10 @@ def test_a_token_alone_gives_nobody_access_and_the_command_says_what_does(served
         ("users", "login-link", "bob"),
         ("tokens", "create", "bob"),
         ("delegations", "create", "--from", "bob", "--to", "the-admin", "--ends", "1d"),
+        ("delegations", "create", "--to", "bob", "--ends", "1d"),
+        ("notify", "channels", "add", "email", "thief@example.org", "--user", "bob"),
+        ("notify", "channels", "add", "email", "thief@example.org"),
+        ("notify", "preferences", "--quiet-hours", "00:00-23:59"),
     ):
         refused = served.remote(*arguments, "--json")
         assert code_of(refused) == (7, "reauthentication_needed"), arguments
@@ -195,13 +200,16 @@ def test_tokens_are_made_listed_and_taken_back(served: Shop) -> None:
 def test_somebody_lets_another_answer(served: Shop) -> None:
     for name in ("bob", "cyd"):
         served.person(name, "reviewer")
+        with_stores(partial(set_password, account=name, password=OWN))
     served.token("reviewer")
     wanted = ("--name", "deploy*", "--tag", "web", "--to-level", "medium")
-    made = served.remote("delegations", "create", "--to", "cyd", "--ends", "14d", *wanted, "--json", by="bob").json
+    create = ("delegations", "create", "--to", "cyd", "--ends", "14d", *wanted, "--json")
+    assert code_of(served.remote(*create, by="bob")) == (7, "reauthentication_needed")
+    made = signed_in(served, *create, by="bob").json
     assert (made["delegator"], made["delegate"]) == ("bob", "cyd")
     assert (made["names"], made["tags"], made["to_level"]) == (["deploy*"], ["web"], "medium")
     by_date = ("--starts", "2000-01-01", "--ends", made["ends_at"])
-    assert served.remote("delegations", "create", "--to", "the-reviewer", *by_date, by="cyd").code == 0
+    assert signed_in(served, "delegations", "create", "--to", "the-reviewer", *by_date, by="cyd").code == 0
 
     served.same("delegations")
     served.same("delegations", "list", "--account", "CYD", "--json")
@@ -210,6 +218,14 @@ def test_somebody_lets_another_answer(served: Shop) -> None:
     assert code_of(served.remote("delegations", "revoke", made["id"], "--json", by="cyd")) == (3, "unknown_delegation")
     assert served.remote("delegations", "revoke", made["id"], by="bob").out == f"{made['id']}: revoked\n"
     assert served.remote("delegations", "--json").json["items"][0]["is_revoked"] is True
+
+
+def test_ones_own_notifications_are_changed_with_the_password(served: Shop) -> None:
+    added = signed_in(served, "notify", "channels", "add", "email", "admin@example.org", "--json").json
+    assert signed_in(served, "notify", "preferences", "--quiet-hours", "22:00-07:00").code == 0
+    assert "22:00-07:00" in served.remote("notify", "preferences").out, "to look takes no password"
+    removed = signed_in(served, "notify", "channels", "remove", added["id"], "--yes")
+    assert removed.out == f"{added['id']}: removed\n"
 
 
 def test_a_rulebook_is_applied_looked_at_and_asked(served: Shop) -> None:

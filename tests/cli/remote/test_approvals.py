@@ -165,13 +165,15 @@ def test_many_are_answered_at_once(team: Shop) -> None:
 
 def test_one_task_is_given_to_somebody_else(team: Shop) -> None:
     team.person("dora", "reviewer")
+    own = ("users", "password", "dora", "--password-stdin", "--as", "dora")
+    assert team.local(*own, stdin=f"{PASSWORD}\n").code == 0
     task_id, digest = asked(team, policy="dora")
-    lent = team.remote("approvals", "delegate", f"{task_id}.1", "--to", "rita", "--json", by="dora").json
+    delegate = ("approvals", "delegate", f"{task_id}.1", "--to", "rita", "--json")
+    assert code_of(team.remote(*delegate, by="dora")) == (7, "reauthentication_needed")
+    lent = team.remote(*delegate, "--own-password-stdin", by="dora", stdin=f"{PASSWORD}\n").json
     assert (lent["delegator"], lent["delegate"], lent["task_id"]) == ("dora", "rita", task_id)
-    assert code_of(team.remote("approvals", "delegate", f"{task_id}.7", "--to", "rob", "--json", by="dora")) == (
-        3,
-        "unknown_approval",
-    )
+    other = ("approvals", "delegate", f"{task_id}.7", "--to", "rob", "--json", "--own-password-stdin")
+    assert code_of(team.remote(*other, by="dora", stdin=f"{PASSWORD}\n")) == (3, "unknown_approval")
 
     assert waiting(team, "rita")[0]["for_whom"] == "dora"
     approve = ("approvals", "approve", task_id, "--digest", digest, "--for", "Dora")

@@ -127,10 +127,7 @@ async def create(
     session: "Session", /, from_level: str, to_level: str, own_password_stdin: bool, **options: Any
 ) -> None:
     """Let someone else answer reviews for you for a while, for all tasks or only some."""
-    is_for_another = own_password_stdin or options["delegator"] is not None
-    async with (
-        signed_in_api(session, own_password_stdin=own_password_stdin) if is_for_another else session.api() as api
-    ):
+    async with signed_in_api(session, own_password_stdin=own_password_stdin) as api:
         made = await api.create_delegation(from_level=RiskLevel(from_level), to_level=RiskLevel(to_level), **options)
     _print_delegation(session, made)
 
@@ -356,10 +353,11 @@ async def comment(session: "Session", task_id: str, text: str) -> None:
 @approvals.command("delegate")
 @click.argument("task_id", metavar="ID")
 @click.option("--to", "delegate", metavar="NAME", required=True, help="The delegate: an active reviewer or admin.")
+@own_password_option
 @as_option
-async def delegate(session: "Session", task_id: str, delegate: str) -> None:
+async def delegate(session: "Session", task_id: str, delegate: str, own_password_stdin: bool) -> None:
     """Let someone else answer for you for this one task, until its approval expires."""
-    async with session.api() as api:
+    async with signed_in_api(session, own_password_stdin=own_password_stdin) as api:
         found, gate_id = await named_gate(api, task_id)
         made = await api.delegate_approval(found, to=delegate, approval=gate_id)
     if session.out.as_json:

@@ -126,7 +126,7 @@ class WebhooksCalls(Section):
         self, *, kind: ChannelKind, target: str, label: str = "", secret: str | None = None,
         account: str | None = None,
     ) -> Call[ChannelWithSecret]:
-        """Notify a person through another channel from now on."""
+        """Notify a person through another channel from now on, in a session with a password given recently."""
         from ade.notifications.api import NewChannel
         from ade.notifications.model import ChannelWithSecret
 
@@ -134,7 +134,7 @@ class WebhooksCalls(Section):
         return self._call("create_channel", ChannelWithSecret, body=body)
 
     def remove_channel(self, channel_id: str) -> Call[None]:
-        """Remove a channel."""
+        """Remove a channel, in a session with a password given recently."""
         return self._call("remove_channel", type(None), channel_id)
 
     def get_notification_preferences(self, *, account: str | None = None) -> Call[PreferencesView]:
@@ -150,7 +150,7 @@ class WebhooksCalls(Section):
         break_through: BreakThrough | None = None, digest_every_s: int | None = None,
         digest_at: list[str] | None = None, request_key: str | None = None,
     ) -> Call[PreferencesView]:
-        """Change when a person is notified."""
+        """Change when a person is notified, in a session with a password given recently."""
         from ade.notifications.api import ChangePreferences
         from ade.notifications.model import PreferencesView
 
