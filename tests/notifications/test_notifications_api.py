@@ -165,6 +165,18 @@ async def test_tests_are_limited_so_that_no_one_can_flood_an_address(ops: Operat
         await api.test_notification(ops.services, context, api.TestNotification())
 
 
+async def test_a_test_of_all_channels_counts_as_often_as_there_are_channels(ops: Operations) -> None:
+    rita = await person(ops, "rita", Role.REVIEWER)
+    for number in range(10):
+        body = api.NewChannel(kind=ChannelKind.EMAIL, target=f"victim+{number}@example.org")
+        await api.create_channel(ops.services, await fresh(ops, "rita", "create_channel"), body)
+    context = ops.request(rita, "test_notification")
+    sent = await api.test_notification(ops.services, context, api.TestNotification())
+    assert len(sent.items) == 10
+    with pytest.raises(TooManyRequests):
+        await api.test_notification(ops.services, context, api.TestNotification())
+
+
 async def test_the_log_is_paged(ops: Operations) -> None:
     rita = await person(ops, "rita", Role.REVIEWER)
     body = api.NewChannel(kind=ChannelKind.EMAIL, target="rita@example.org")

@@ -55,7 +55,7 @@ def check_owner(caller: Caller, before: User, after: User) -> None:
 
 
 def check_token(token: Token, user: User, creator: Caller | None = None) -> None:
-    """Raise InvalidToken for a token without use, or one that outranks its account or creator, or outlives it."""
+    """Raise InvalidToken for a token without permissions, or one that outranks or outlives its account or creator."""
     if not token.scopes:
         raise InvalidToken(f"{user.id} has no permission that a token could have; give it a role first")
     beyond = token.scopes - user.permissions

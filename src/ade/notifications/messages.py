@@ -165,7 +165,7 @@ def account_change_of(event: Event, users: Mapping[str, User]) -> tuple[str, Not
     if event.type == DELEGATION_CREATED:
         changed = [f"{event.payload.get('delegate')} can vote on behalf of {account}"]
     text, is_owned = _ACCOUNT_CHANGES[event.type], account in users and not users[account].is_human
-    notification = Notification(
+    return account, Notification(
         kind=NotificationKind.ACCOUNT,
         at=event.at,
         seq=event.seq,
@@ -174,7 +174,6 @@ def account_change_of(event: Event, users: Mapping[str, User]) -> tuple[str, Not
         reason=", ".join(changed),
         is_urgent=True,
     )
-    return account, notification
 
 
 def _account(name: str | None) -> str | None:
