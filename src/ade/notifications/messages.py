@@ -119,10 +119,8 @@ def decision_of(task: Task | None, event: Event, users: Mapping[str, User]) -> t
     if event.type == "approval.reopened" and "digest" not in event.payload:
         return None
     vote = event.payload.get("vote")
-    comment = (
-        vote.get("reason") or vote.get("text", "") if isinstance(vote, dict) else ""
-    )  # `text` is that of a response
-    reason = event.payload.get("reason") or comment
+    text = vote.get("reason") or vote.get("text", "") if isinstance(vote, dict) else ""  # `text` is that of a response
+    reason = event.payload.get("reason") or text
     gate = gate_of(task, event)
     notification = structs.replace(
         _about(task, event, users, NotificationKind.DECISION),
