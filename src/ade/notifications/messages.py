@@ -150,7 +150,7 @@ def _about(task: Task, event: Event, users: Mapping[str, User], kind: Notificati
 
 def account_change_of(event: Event, users: Mapping[str, User]) -> tuple[str, Notification] | None:
     """Return the notification of the person whose account has changed; None for small changes of their own. Another
-    account of the person is someone else: whoever links two accounts must not hide what follows."""
+    account of the person is someone else: linking two accounts must not hide later changes."""
     account, actor = str(event.payload.get("account") or event.payload.get("delegator", "")), event.actor or ""
     if not account or (actor == account and event.type in _UNLESS_ONESELF):
         return None
