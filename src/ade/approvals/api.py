@@ -289,7 +289,7 @@ async def _answered(services: Services, item: BatchItem, ballot: VoteRequest) ->
 async def delegate_approval(
     services: Services, request: RequestContext, task_id: str, body: DelegateApproval
 ) -> Delegation:
-    """Let somebody else answer this one, in a session with a password given recently."""
+    """Delegate your vote on this approval, in a session with a recent password check."""
     account = voter(request)
     require_fresh_session(services, request)
     _, gate = await gate_to_vote(services, task_id, body.approval)
@@ -389,7 +389,7 @@ async def list_delegations(services: Services, request: RequestContext, query: L
 
 @operation("POST /delegations", permission=Permission.VOTE, others=Permission.ADMINISTER)
 async def create_delegation(services: Services, request: RequestContext, body: NewDelegation) -> Delegation:
-    """Let somebody answer for oneself, in a session with a password given recently. An admin can create one for another
+    """Delegate your votes, in a session with a recent password check. An admin can create a delegation for another
     account."""
     account = voter(request)
     delegator = account if body.delegator is None else normal_id(body.delegator)

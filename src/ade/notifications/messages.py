@@ -119,10 +119,8 @@ def decision_of(task: Task | None, event: Event, users: Mapping[str, User]) -> t
     if event.type == "approval.reopened" and "digest" not in event.payload:
         return None
     vote = event.payload.get("vote")
-    comment = (
-        vote.get("reason") or vote.get("text", "") if isinstance(vote, dict) else ""
-    )  # `text` is that of a response
-    reason = event.payload.get("reason") or comment
+    text = vote.get("reason") or vote.get("text", "") if isinstance(vote, dict) else ""  # `text` is that of a response
+    reason = event.payload.get("reason") or text
     gate = gate_of(task, event)
     notification = structs.replace(
         _about(task, event, users, NotificationKind.DECISION),
@@ -152,7 +150,7 @@ def _about(task: Task, event: Event, users: Mapping[str, User], kind: Notificati
 
 def account_change_of(event: Event, users: Mapping[str, User]) -> tuple[str, Notification] | None:
     """Return the notification of the person whose account has changed; None for small changes of their own. Another
-    account of the person is someone else: whoever links two accounts must not hide what follows."""
+    account of the person is someone else: linking two accounts must not hide later changes."""
     account, actor = str(event.payload.get("account") or event.payload.get("delegator", "")), event.actor or ""
     if not account or (actor == account and event.type in _UNLESS_ONESELF):
         return None

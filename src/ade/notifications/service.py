@@ -191,7 +191,7 @@ async def remove_channel(stores: Stores, channel_id: str, *, account: str, actor
 
 
 async def _forget_removed(stores: Stores, stored: StoredRecord[Preferences]) -> None:
-    """Delete the removed channels that receive nothing any more."""
+    """Delete the removed channels that no longer receive anything."""
     before, rest = stored.record, tuple(stored.record.former(stores.clock.now()))
     if rest != before.removed:
         put = PREFERENCES.put(before.account, structs.replace(before, removed=rest), seen=stored.version)

@@ -89,7 +89,7 @@ class ApprovalsCalls(Section):
     def delegate_approval(
         self, task_id: str, *, to: str, approval: str | None = None, request_key: str | None = None,
     ) -> Call[Delegation]:
-        """Let somebody else answer this one, in a session with a password given recently."""
+        """Delegate your vote on this approval, in a session with a recent password check."""
         from ade.approvals.api import DelegateApproval
         from ade.approvals.model import Delegation
 
@@ -166,7 +166,7 @@ class ApprovalsCalls(Section):
         from_level: RiskLevel | None = None, to_level: RiskLevel | None = None, cascades: bool = False,
         request_key: str | None = None,
     ) -> Call[Delegation]:
-        """Let somebody answer for oneself, in a session with a password given recently."""
+        """Delegate your votes, in a session with a recent password check."""
         from ade.approvals.api import NewDelegation
         from ade.approvals.model import Delegation
         from ade.approvals.risk import RiskLevel
