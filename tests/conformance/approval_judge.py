@@ -39,12 +39,28 @@ class Desk:
 
     def rules_at(self, at: int) -> list[tuple[int, set[str], set[str]]]:
         """Needed, users and roles of each rule, with those that escalations had added by then."""
-        users, roles = set[str](), set[str]()
-        for number, step in enumerate(self.policy["steps"]):
-            if number in self.early or at >= self.told["opened_at"] + step["after_ms"]:
-                users |= {*step["users"]}
-                roles |= {*step["roles"]}
-        return [(rule["needed"], {*rule["users"]} | users, {*rule["roles"]} | roles) for rule in self.policy["rules"]]
+        due = [
+            step
+            for number, step in enumerate(self.policy["steps"])
+            if number in self.early or at >= self.told["opened_at"] + step["after_ms"]
+        ]
+        return [
+            (
+                rule["needed"],
+                {*rule["users"]} | _added(rule, due, "users"),
+                {*rule["roles"]} | _added(rule, due, "roles"),
+            )
+            for rule in self.policy["rules"]
+        ]
+
+
+def _added(rule: dict[str, Any], due: Sequence[dict[str, Any]], what: str) -> set[str]:
+    """Those whom steps of every policy that the rule stands for add to it."""
+    added = [
+        {name for step in due if step.get("policy", 0) == number for name in step[what]}
+        for number in rule.get("policies", [0])
+    ]
+    return set.intersection(*added) if added else set()
 
 
 @dataclass

@@ -145,8 +145,9 @@ def advance_review(
         return _too_old(task, gate, now=now)
     if now >= gate.expires_at:
         return _expired(task, gate, NO_ANSWER, now=now)
-    state = (people.standing(gate, now) if standings is None else standings.of(gate)).state
-    if state is gate.state and not is_escalating(gate, state, now=now):
+    standing = people.standing(gate, now) if standings is None else standings.of(gate)
+    state = standing.state
+    if state is gate.state and not is_escalating(gate, standing, now=now):
         return None
     if state is GateState.APPROVED:  # a recorded vote counts again, or a delegation meets a rule
         closed = structs.replace(gate, state=state, decided_at=now)
