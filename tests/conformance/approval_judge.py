@@ -22,7 +22,6 @@ class Desk:
     early: set[int] = field(default_factory=set)
     state: str = "open"  # open, approved, bypassed, over; denied: after the fact
     decided_at: int = 0
-    was_used: bool = False
 
     @property
     def policy(self) -> dict[str, Any]:
@@ -152,8 +151,6 @@ class Judge:
                 self.begun += 1
                 if case.fault:
                     self._complain(event, f"it ran though {case.fault}")
-                elif desk := case.gates.get(case.whole):
-                    desk.was_used = True
 
     def _open(self, case: Case, event: Event) -> None:
         told: dict[str, Any] = event.payload["gate"]  # type: ignore[assignment]  # the whole gate
@@ -263,7 +260,7 @@ class Judge:
             return "it was found wrong afterwards" if is_wrong else ""
         if desk.state != "approved":
             return f"its gate is {desk.state}"
-        if not desk.was_used and event.at >= desk.decided_at + desk.policy["valid_for_ms"]:
+        if event.at >= desk.decided_at + desk.policy["valid_for_ms"]:
             return "the approval is too old"
         policy = self.required.get(case.name)
         if policy is not None and not self._is_met(desk.under(policy), keeps_roles=True):

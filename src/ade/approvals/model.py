@@ -301,6 +301,7 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""  # why approval is demanded
     generation: int = 1  # of the task: a replay needs a new approval
     after_attempt: int = 0  # attempts of the task before this gate was opened
+    after_throttles: int = 0  # and how often it was throttled, which counts no attempt
     fired: tuple[int, ...] = ()  # escalation steps that were announced
     early: tuple[int, ...] = ()  # escalation steps in force before their time, because no one else can vote
     in_batch: bool = True  # whether a batch vote can approve it

@@ -180,6 +180,7 @@ def open_gate(
         reason=demand.reason,
         generation=task.generation,
         after_attempt=task.attempt,
+        after_throttles=task.throttles,
         in_batch=demand.in_batch,
     )
     if demand.is_automatic:
@@ -205,6 +206,7 @@ def again(gate: Gate, task: Task, *, now: int, **fields: object) -> Gate:
         "is_automatic": False,
         "generation": task.generation,
         "after_attempt": task.attempt,
+        "after_throttles": task.throttles,
     }
     return structs.replace(gate, **(fresh | fields))
 
