@@ -11,7 +11,7 @@ from ade.accounts.model import SYSTEM
 from ade.approvals import decisions
 from ade.approvals.decisions import born_held
 from ade.approvals.digest import check_size, read_preview
-from ade.approvals.errors import AuthorRequired, Denied, InvalidPolicy, InvalidSubject, TooManyApprovals
+from ade.approvals.errors import AuthorRequired, Denied, InvalidPolicy, InvalidSubject
 from ade.approvals.guard import GuardCase, GuardOccasion, GuardRuleSource, GuardRulesVerdict, GuardRuling, rule_on
 from ade.approvals.model import NO_AUTHOR, PastRun, Review, StartMode, with_editor
 from ade.approvals.repository import (
@@ -34,12 +34,11 @@ from ade.approvals.rulebook import (
     policies_of,
 )
 from ade.approvals.usage import ApprovalUsage
-from ade.errors import AdeError, IllegalTransition, StaleWrite, StoreError, UnknownTask
+from ade.errors import AdeError, StoreError
 from ade.events.model import Event
 from ade.stores.ports import Stores
 from ade.tasks import decisions as tasks_decisions
 from ade.tasks.admission import PREVIEW_SUFFIX, ROLLBACK_SUFFIX, is_rollback
-from ade.tasks.bulk import BulkReport, combined, refusal
 from ade.tasks.changes import Change
 from ade.tasks.enqueue import enqueue, enqueue_plan, fresh_id
 from ade.tasks.lifecycle import Status
@@ -269,24 +268,22 @@ async def replay(
     args: Raw | None = None,
     actor: str | None = None,
     check: Check = any_version,
-    situation: ApprovalInputs | None = None,
 ) -> Task:
     """Run a failed task again with fresh attempts, optionally with corrected arguments. A governed task must be
     approved again first, and not by the account that asks for the replay. Raises Denied if the guard forbids the
-    corrected arguments, AuthorRequired, and TooManyApprovals. `situation` is loaded unless it is passed."""
+    corrected arguments, AuthorRequired, and TooManyApprovals."""
     required: tuple[str, ...] = ()
     task = await get(stores, task_id)
     if args is not None:
         required = await _required_for(stores, payloads, structs.replace(task, args=args))
     if required or review_of(task).is_governed:
         written = structs.replace(task, review=with_editor(review_of(task), actor))
-        situation = situation or await load_situation(stores)
-        check_author(written, situation)
+        check_author(written, await load_situation(stores))
     if args is not None:
         args = await payloads.spill(task_id, fresh_kind(), args)
     if required or review_of(task).is_governed:
         check(task)
-        await _open_approval(stores, task, situation)
+        await _open_approval(stores, task)
 
     def decision(task: Task, now: int, ran: PastRun | None = None) -> Change:
         check(task)
@@ -298,35 +295,9 @@ async def replay(
     return (await carry_on(stores, payloads, replayed))[0]
 
 
-async def replay_governed(
-    stores: Stores, payloads: Payloads, tasks: Sequence[Task], *, actor: str | None = None
-) -> BulkReport:
-    """Replay failed tasks that need approval, one after the other. Those that are refused are unchanged."""
-    situation = await load_situation(stores)
-    reports: list[BulkReport] = []
-    full: dict[str | None, TooManyApprovals] = {}  # authors; to find out once is enough
-    for task in tasks:
-        try:
-            if task.author_id in full:
-                raise full[task.author_id]
-            await replay(stores, payloads, task.id, actor=actor, situation=situation)
-        except (IllegalTransition, StaleWrite, UnknownTask):
-            reports.append(BulkReport(changed=(), moved_on=(task.id,)))
-        except StoreError:
-            raise
-        except AdeError as error:
-            if isinstance(error, TooManyApprovals):
-                full[task.author_id] = error
-            reports.append(BulkReport(changed=(), refused=(refusal(task.id, error),)))
-        else:
-            reports.append(BulkReport(changed=(task.id,)))
-    return combined(reports)
-
-
-async def _open_approval(stores: Stores, task: Task, situation: ApprovalInputs | None = None) -> None:
+async def _open_approval(stores: Stores, task: Task) -> None:
     """Count a task that is about to be submitted among the open approvals of its author. Raises TooManyApprovals."""
-    known = situation or await load_situation(stores)
-    await counted(stores, known, lambda usage: usage.open_approval(task))
+    await counted(stores, await load_situation(stores), lambda usage: usage.open_approval(task))
 
 
 async def _required_for(stores: Stores, payloads: Payloads, task: Task) -> tuple[str, ...]:

@@ -4,27 +4,30 @@ An action is safe to repeat: a task that it has changed no longer matches.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum, auto
 from functools import partial
 from itertools import groupby, islice
 
 from msgspec import Struct, structs
 
-from ade.errors import AdeError, InvalidTask
+from ade.approvals.errors import TooManyApprovals
+from ade.errors import AdeError, IllegalTransition, InvalidTask, StaleWrite, StoreError, UnknownTask
 from ade.stores.ports import Stores, TaskQuery
 from ade.tasks.changes import Change
 from ade.tasks.decisions import cancel, discard, replay
 from ade.tasks.enqueue import fresh_id
 from ade.tasks.lifecycle import FINAL, RULES, Status, Verb
 from ade.tasks.model import Task
-from ade.tasks.payloads import Payloads
 from ade.tasks.service import cancel_lock_waits, notify_for, settle_broken
 
 MOST_COUNTED = 10_000
 _PAGE, _BATCH = 1_000, 200
 _MOST_READ = 50_000  # by one action, if most of them are refused
 _MOST_IDS = 100
+
+
+ReplayOne = Callable[[str], Awaitable[object]]  # `approvals.submission.replay`, which refuses what must not run again
 
 
 class BulkActionKind(StrEnum):
@@ -124,7 +127,7 @@ async def act(
     reason: str | None,
     limit: int,
     actor: str | None,
-    payloads: Payloads | None = None,
+    replay_one: ReplayOne,
 ) -> BulkReport:
     """Run the action on up to `limit` matching tasks, not counting those that it refuses. Raises InvalidTask if a
     reason is required and missing."""
@@ -147,7 +150,7 @@ async def act(
         for start in range(0, len(page.tasks), _BATCH):
             batch = page.tasks[start : start + _BATCH]
             if action is BulkActionKind.RETRY:
-                reports.append(await replay_some(stores, batch, actor=actor, payloads=payloads))
+                reports.append(await replay_some(stores, batch, replay_one, actor=actor))
             else:
                 reports.append(await discard_some(stores, batch, reason or "", actor=actor))
         read, left = read + len(page.tasks), limit - sum(report.reached for report in reports)
@@ -155,19 +158,36 @@ async def act(
     return combined(reports, is_more=wanted is not None and left < limit)
 
 
-async def replay_some(
-    stores: Stores, tasks: Sequence[Task], *, actor: str | None, payloads: Payloads | None = None
-) -> BulkReport:
+async def replay_some(stores: Stores, tasks: Sequence[Task], replay_one: ReplayOne, *, actor: str | None) -> BulkReport:
     """Replay failed tasks, each of them as if it were replayed alone. Those that this refuses are unchanged."""
     reports: list[BulkReport] = []
     for is_governed, some in groupby(tasks, lambda task: task.review is not None and task.review.is_governed):
         if is_governed:
-            from ade.approvals.submission import replay_governed  # imports this module
-
-            reports.append(await replay_governed(stores, payloads or Payloads(stores.blobs), list(some), actor=actor))
+            reports.append(await _replay_governed(list(some), replay_one))
         else:
             again = partial(_replayed, actor=actor)
             reports.append(await _change(stores, list(some), again))
+    return combined(reports)
+
+
+async def _replay_governed(tasks: Sequence[Task], replay_one: ReplayOne) -> BulkReport:
+    reports: list[BulkReport] = []
+    full: dict[str | None, TooManyApprovals] = {}  # authors; to find out once is enough
+    for task in tasks:
+        try:
+            if task.author_id in full:
+                raise full[task.author_id]
+            await replay_one(task.id)
+        except (IllegalTransition, StaleWrite, UnknownTask):
+            reports.append(BulkReport(changed=(), moved_on=(task.id,)))
+        except StoreError:
+            raise
+        except AdeError as error:
+            if isinstance(error, TooManyApprovals):
+                full[task.author_id] = error
+            reports.append(BulkReport(changed=(), refused=(refusal(task.id, error),)))
+        else:
+            reports.append(BulkReport(changed=(task.id,)))
     return combined(reports)
 
 

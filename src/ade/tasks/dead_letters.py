@@ -6,11 +6,10 @@ from msgspec import Raw, Struct, structs
 
 from ade.errors import InvalidTask
 from ade.stores.ports import Stores, TaskQuery
-from ade.tasks.bulk import BulkReport, combined, discard_some, replay_some
+from ade.tasks.bulk import BulkReport, ReplayOne, combined, discard_some, replay_some
 from ade.tasks.decisions import UnknownFingerprint, fingerprint, pattern
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
-from ade.tasks.payloads import Payloads
 
 _PAGE = 200
 _EXAMPLES = 5
@@ -75,18 +74,18 @@ async def replay_all(
     stores: Stores,
     query: TaskQuery | None = None,
     *,
+    replay_one: ReplayOne,
     same_as: str | None = None,
     limit: int | None = None,
     actor: str | None = None,
     on_progress: Callable[[int], None] | None = None,
     most: int | None = None,
-    payloads: Payloads | None = None,
 ) -> BulkReport:
     """Replay all matching dead letters, each with fresh attempts. `on_progress` gets the size of each batch. Those that
     would be refused alone are refused here too, and do not count for the limit."""
 
     async def some(tasks: list[Task]) -> BulkReport:
-        return await replay_some(stores, tasks, actor=actor, payloads=payloads)
+        return await replay_some(stores, tasks, replay_one, actor=actor)
 
     return await _change_all(stores, query, same_as, limit, some, on_progress, most)
 

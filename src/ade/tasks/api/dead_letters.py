@@ -19,7 +19,16 @@ from ade.tasks.api.requests import (
     ListDeadLetters,
     RetryTask,
 )
-from ade.tasks.api.tasks import LARGEST_PAGE, find_some, owned_task, query_of, replayed, size_of, version_check
+from ade.tasks.api.tasks import (
+    LARGEST_PAGE,
+    find_some,
+    owned_task,
+    query_of,
+    replay_of,
+    replayed,
+    size_of,
+    version_check,
+)
 from ade.tasks.bulk import BulkActionKind, BulkPreview, BulkReport
 from ade.tasks.dead_letters import DeadLetterGroup
 from ade.tasks.lifecycle import Status
@@ -76,7 +85,7 @@ async def replay_dead_letters(services: Services, request: RequestContext, body:
         limit=body.limit,
         actor=writer(request),
         most=_MOST_READ,
-        payloads=services.payloads,
+        replay_one=replay_of(services, request),
     )
     return _reached(tried, body)
 
@@ -145,7 +154,7 @@ async def run_bulk_action(services: Services, request: RequestContext, body: Bul
         reason=body.reason,
         limit=body.limit,
         actor=writer(request),
-        payloads=services.payloads,
+        replay_one=replay_of(services, request),
     )
 
 
