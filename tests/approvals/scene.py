@@ -7,6 +7,7 @@ from typing import Any
 from ade import Ade, Context, HoldResponse, Preview, Task, TaskHandle
 from ade.approvals import repository as approvals_repository
 from ade.approvals import service as approvals_service
+from ade.settings import load
 from ade.testing import TestKit, harness
 from tests.domain import Decision, Gate, User, UserChanges, VoteRequest, add_user, change_user, read_rulebook
 
@@ -25,6 +26,8 @@ class Scene:
         self.deployed: list[str] = []
         self.fails = self.is_restless = False
         self.faults: list[str] = []  # what a preview finds wrong
+        self.done: list[str] = []  # what tasks of a test's own did
+        self.failures: list[Exception] = []  # of their next runs
         self.responses: list[HoldResponse] = []  # what handlers got from `ctx.hold`
 
     async def people(self, **roles: str) -> None:
@@ -61,8 +64,8 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene() -> AsyncIterator[Scene]:
-    app = Ade("memory://")
+async def scene(url: str = "memory://") -> AsyncIterator[Scene]:
+    app = Ade(settings=load(flags={"store.url": url, "redis.allow_volatile": True}, files=[]).settings)
 
     @app.task
     async def deploy(what: str) -> str:
@@ -83,6 +86,6 @@ async def scene() -> AsyncIterator[Scene]:
             made.versions["site"] += "'"
         return Preview(changes=[{"deploy": what}], errors=list(made.faults), versions=dict(made.versions))
 
-    async with harness(app) as kit:
+    async with harness(app, url) as kit:
         made = Scene(app, kit)
         yield made

@@ -230,7 +230,7 @@ async def test_stale_approval(here: Scene) -> None:
     await here.kit.advance(4 * HOUR)
 
     after = await task.get()
-    assert (after.status, after.reason) == (Status.REJECTED, "expired: the approval was not used in time")
+    assert (after.status, after.reason) == (Status.REJECTED, "expired: the approval is too old")
 
 
 async def test_base_state_changed(here: Scene) -> None:

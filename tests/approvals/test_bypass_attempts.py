@@ -404,15 +404,3 @@ async def test_a_step_cannot_have_a_name_of_ades_own(here: Scene, step: str) -> 
     await here.kit.drain()
 
     assert (await task.status()) is Status.FAILED
-
-
-async def test_what_a_run_changes_itself_does_not_make_it_stale(here: Scene) -> None:
-    here.fails = True
-    task = await here.asked(max_attempts=2)
-    await here.vote(task, "bob")
-    await here.kit.drain()
-    here.versions["site"] = "v2"  # as its first attempt left it
-    here.fails = False
-    await here.kit.finish()
-
-    assert (await task.status()) is Status.COMPLETED

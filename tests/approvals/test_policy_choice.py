@@ -1,14 +1,16 @@
 """Which policy a task needs: everything that is for it counts, and the strictest of it."""
 
+from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ade.approvals.errors import InvalidPolicy
-from ade.approvals.gates import fill
-from ade.approvals.model import Policy, Recheck, Subject, Timeouts, check_policy
+from ade.approvals.gates import fill, rules_in_force
+from ade.approvals.model import Gate, Policy, Recheck, Subject, Timeouts, check_policy
 from ade.approvals.risk import Risk, RiskLevel, Thresholds, level_of, usual_quorum
 from ade.approvals.rulebook import USUAL, Rulebook, SelectedPolicy, policy_for
 from tests.domain import read_rulebook
@@ -121,8 +123,10 @@ def test_policies_together_are_as_strict_as_the_strictest() -> None:
     assert (policy.expires_after_ms, policy.valid_for_ms) == (4 * HOUR, 2 * HOUR)
     assert [(step.after_ms, sorted(step.users), sorted(step.roles)) for step in policy.steps] == [
         (HOUR // 2, [], ["lead"]),
-        (HOUR, ["ada"], ["admin"]),
+        (HOUR, [], ["admin"]),
+        (HOUR, ["ada"], []),
     ]
+    assert [step.policy for step in policy.steps] == [1, 0, 1]
     assert (policy.authors_may_vote, policy.roles_travel, policy.recheck) == (True, False, Recheck.ROLES)
     assert (found.auto_approve, found.high_risk_in_batch) == (RiskLevel.LOW, False)
 
@@ -188,6 +192,14 @@ entries = st.fixed_dictionaries(
 )
 
 
+def needs(policy: Policy) -> Counter[tuple[frozenset[str], frozenset[str]]]:
+    """How many approvals a policy needs of the same people."""
+    found = Counter[tuple[frozenset[str], frozenset[str]]]()
+    for rule in policy.rules:
+        found[rule.users, rule.roles] += rule.needed
+    return found
+
+
 @given(st.lists(entries, min_size=1, max_size=5), st.floats(0, 100))
 def test_one_more_policy_never_makes_it_easier(listed: list[dict[str, Any]], score: float) -> None:
     policies = [{"id": f"p{number}"} | entry for number, entry in enumerate(listed)]
@@ -197,9 +209,9 @@ def test_one_more_policy_never_makes_it_easier(listed: list[dict[str, Any]], sco
         assert fewer.policy.rules[0].needed == usual_quorum(score)
         return
 
-    have = {(rule.users, rule.roles): rule.needed for rule in more.policy.rules}
+    have, had = needs(more.policy), needs(fewer.policy)
     if len(fewer.ids) > 1:
-        assert all(have[rule.users, rule.roles] >= rule.needed for rule in fewer.policy.rules)
+        assert all(have[people] >= needed for people, needed in had.items())
     assert sum(rule.needed for rule in more.policy.rules) >= sum(rule.needed for rule in fewer.policy.rules)
     assert more.policy.deny_threshold <= fewer.policy.deny_threshold
     assert more.policy.valid_for_ms <= fewer.policy.valid_for_ms
@@ -289,3 +301,110 @@ def test_whatever_the_author_chooses_the_required_rules_are_met(
     alone = policy_for(rulebook, subject, about, names[0]).policy
     together = policy_for(rulebook, subject, about, names[0], chosen=names[1]).policy
     assert not is_met(together) or is_met(alone)
+
+
+_steps = st.one_of(
+    st.just([]),
+    st.builds(lambda roles: [{"after": "1h", "roles": sorted(roles)}], st.sets(st.sampled_from("abc"), min_size=1)),
+)
+
+
+@given(
+    required=st.lists(st.tuples(_rules, _steps), min_size=1, max_size=3),
+    chosen=st.lists(st.tuples(_rules, _steps), max_size=2),
+    approving=st.sets(st.sampled_from(sorted(_PEOPLE))),
+)
+def test_an_escalation_of_one_policy_opens_no_other(
+    required: list[tuple[list[dict[str, object]], list[dict[str, object]]]],
+    chosen: list[tuple[list[dict[str, object]], list[dict[str, object]]]],
+    approving: set[str],
+) -> None:
+    """Everyone who meets the combined policy after all escalations meets each required policy after its own, and what
+    the author chose without any."""
+    listed = [(f"r{number}", *each) for number, each in enumerate(required)]
+    listed += [(f"c{number}", *each) for number, each in enumerate(chosen)]
+    rulebook = read_rulebook(
+        {"policy": [{"id": name, "rules": rules, "steps": steps} for name, rules, steps in listed]}
+    )
+    names = [name for name, _, _ in listed]
+    subject = Subject(name="pay")
+    together = policy_for(rulebook, subject, risk(10), names[: len(required)], chosen=names[len(required) :]).policy
+
+    def is_met(policy: Policy, at: int) -> bool:
+        rules = rules_in_force(opened(policy), at)
+        able = {who: frozenset(n for n, rule in enumerate(rules) if rule.roles & _PEOPLE[who]) for who in approving}
+        needed = [rule.needed for rule in rules]
+        return len(fill(needed, able)) == sum(needed)
+
+    check_policy(together)
+    if is_met(together, 2 * HOUR):
+        for name in names:
+            [alone] = [entry.policy for entry in rulebook.policies if entry.policy.id == name]
+            assert is_met(alone, 2 * HOUR if name.startswith("r") else 0), name
+
+
+def opened(policy: Policy) -> Gate:
+    """A gate under this policy, opened at 0."""
+    return Gate(
+        id="t.1",
+        task_id="t",
+        digest="d",
+        subject=Subject(name="pay"),
+        policy=policy,
+        conflicts=frozenset(),
+        opened_at=0,
+    )
+
+
+def test_steps_stay_with_the_rules_of_their_policy() -> None:
+    rulebook = book(
+        {
+            "id": "a",
+            "names": ["*"],
+            "rules": [{"needed": 2, "roles": ["reviewer"]}, {"needed": 1, "roles": ["dba"]}],
+            "steps": [{"after": "1h", "roles": ["lead", "admin"]}],
+        },
+        {
+            "id": "b",
+            "names": ["*"],
+            "rules": [{"needed": 1, "roles": ["reviewer"]}],
+            "steps": [{"after": "1h", "roles": ["admin", "boss"]}],
+        },
+        {"id": "c", "names": ["*"], "rules": [{"needed": 1, "roles": ["security"]}]},
+    )
+    gate = opened(chosen(rulebook).policy)
+
+    def at(now: int) -> list[tuple[int, list[str]]]:
+        return [(rule.needed, sorted(rule.roles)) for rule in rules_in_force(gate, now)]
+
+    assert at(0) == [(1, ["reviewer"]), (1, ["reviewer"]), (1, ["dba"]), (1, ["security"])]
+    assert at(HOUR) == [
+        (1, ["admin", "reviewer"]),  # counts for both, so both must add the voter
+        (1, ["admin", "lead", "reviewer"]),  # what only `a` needs
+        (1, ["admin", "dba", "lead"]),
+        (1, ["security"]),
+    ]
+
+
+def test_gates_from_before_steps_had_a_policy_are_read_as_they_were() -> None:
+    stored = {
+        "id": "t.1",
+        "task_id": "t",
+        "digest": "d",
+        "subject": {"name": "pay"},
+        "conflicts": [],
+        "opened_at": 0,
+        "policy": {
+            "id": "a+b",
+            "rules": [{"needed": 1, "users": ["ada"]}, {"needed": 1, "users": ["bob"]}],
+            "steps": [{"after_ms": 1_000, "users": ["eve"]}],
+        },
+    }
+    rules = rules_in_force(msgspec.convert(stored, Gate), 1_000)
+    assert [sorted(rule.users) for rule in rules] == [["ada", "eve"], ["bob", "eve"]]
+
+
+def test_an_author_who_asks_for_two_where_one_is_required_gets_two() -> None:
+    rulebook = book({"id": "one"}, {"id": "two", "rules": [{"needed": 2, "roles": ["reviewer"]}]})
+    policy = policy_for(rulebook, Subject(name="pay"), risk(10), ["one"], chosen=["two"]).policy
+    assert sum(rule.needed for rule in policy.rules) == 2

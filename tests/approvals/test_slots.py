@@ -5,7 +5,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.approvals.gates import fill, slots_of
+from ade.approvals.gates import fill, slots_of, unmet_rules
 
 needs = st.lists(st.integers(1, 2), min_size=1, max_size=3)
 people = st.dictionaries(st.sampled_from("abcde"), st.frozensets(st.integers(0, 2)), max_size=5)
@@ -46,3 +46,14 @@ def test_another_one_never_makes_it_fewer(
     needed: list[int], able: dict[str, frozenset[int]], newcomer: str, rules: frozenset[int]
 ) -> None:
     assert len(fill(needed, {**able, newcomer: rules})) >= len(fill(needed, able))
+
+
+@given(needs, people)
+def test_unmet_are_the_rules_where_one_more_person_would_help(
+    needed: list[int], able: dict[str, frozenset[int]]
+) -> None:
+    filled = len(fill(needed, able))
+    helped = {
+        rule for rule in range(len(needed)) if len(fill(needed, {**able, "newcomer": frozenset({rule})})) > filled
+    }
+    assert unmet_rules(needed, able) == helped

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from ade import Ade, Context, Preview
+from ade import Ade, Context, Preview, Unrecoverable
 from ade.approvals import repository as approvals_repository
 from ade.composition.server import serve_http
 from ade.settings import load
@@ -16,6 +16,7 @@ from tests.stores.urls import store_url
 from tests.waiting import eventually
 
 PASSWORD = "correct horse battery staple"
+NOWHERE = "nowhere"  # what previews and rollbacks fail for
 # The people: mallory owns the program that attacks, and would like to approve what it asks for.
 PEOPLE = {
     "mallory": {Role.REVIEWER, Role.OPERATOR},
@@ -87,6 +88,7 @@ def bank(done: list[dict[str, Any]], settings: Any) -> Ade:
 
     @pay.rollback
     async def refund(to: str, amount: int = 1, fails: bool = False) -> str:
+        _check_exists(to)
         done.append({"refund": to, "amount": amount})
         return "refunded"
 
@@ -97,6 +99,7 @@ def bank(done: list[dict[str, Any]], settings: Any) -> Ade:
 
     @deploy.preview
     async def plan(service: str) -> Preview:
+        _check_exists(service)
         return Preview(changes=[f"{service} is replaced"])
 
     @app.task(name="parent")
@@ -118,6 +121,11 @@ def bank(done: list[dict[str, Any]], settings: Any) -> Ade:
 
     _with_resources(app, done)
     return app
+
+
+def _check_exists(name: str) -> None:
+    if name == NOWHERE:
+        raise Unrecoverable(f"{name} does not exist")
 
 
 def _with_resources(app: Ade, done: list[dict[str, Any]]) -> None:

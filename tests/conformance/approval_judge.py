@@ -22,7 +22,6 @@ class Desk:
     early: set[int] = field(default_factory=set)
     state: str = "open"  # open, approved, bypassed, over; denied: after the fact
     decided_at: int = 0
-    was_used: bool = False
 
     @property
     def policy(self) -> dict[str, Any]:
@@ -39,12 +38,28 @@ class Desk:
 
     def rules_at(self, at: int) -> list[tuple[int, set[str], set[str]]]:
         """Needed, users and roles of each rule, with those that escalations had added by then."""
-        users, roles = set[str](), set[str]()
-        for number, step in enumerate(self.policy["steps"]):
-            if number in self.early or at >= self.told["opened_at"] + step["after_ms"]:
-                users |= {*step["users"]}
-                roles |= {*step["roles"]}
-        return [(rule["needed"], {*rule["users"]} | users, {*rule["roles"]} | roles) for rule in self.policy["rules"]]
+        due = [
+            step
+            for number, step in enumerate(self.policy["steps"])
+            if number in self.early or at >= self.told["opened_at"] + step["after_ms"]
+        ]
+        return [
+            (
+                rule["needed"],
+                {*rule["users"]} | _added(rule, due, "users"),
+                {*rule["roles"]} | _added(rule, due, "roles"),
+            )
+            for rule in self.policy["rules"]
+        ]
+
+
+def _added(rule: dict[str, Any], due: Sequence[dict[str, Any]], what: str) -> set[str]:
+    """Those whom steps of every policy that the rule stands for add to it."""
+    added = [
+        {name for step in due if step.get("policy", 0) == number for name in step[what]}
+        for number in rule.get("policies", [0])
+    ]
+    return set.intersection(*added) if added else set()
 
 
 @dataclass
@@ -136,8 +151,6 @@ class Judge:
                 self.begun += 1
                 if case.fault:
                     self._complain(event, f"it ran though {case.fault}")
-                elif desk := case.gates.get(case.whole):
-                    desk.was_used = True
 
     def _open(self, case: Case, event: Event) -> None:
         told: dict[str, Any] = event.payload["gate"]  # type: ignore[assignment]  # the whole gate
@@ -247,7 +260,7 @@ class Judge:
             return "it was found wrong afterwards" if is_wrong else ""
         if desk.state != "approved":
             return f"its gate is {desk.state}"
-        if not desk.was_used and event.at >= desk.decided_at + desk.policy["valid_for_ms"]:
+        if event.at >= desk.decided_at + desk.policy["valid_for_ms"]:
             return "the approval is too old"
         policy = self.required.get(case.name)
         if policy is not None and not self._is_met(desk.under(policy), keeps_roles=True):

@@ -1,12 +1,20 @@
 """Dead letters by what they have in common, and what can be done with all of them."""
 
+from functools import partial
+
 import pytest
 
 from ade import Status
+from ade.approvals.submission import replay
 from ade.errors import InvalidTask
 from ade.tasks import dead_letters
-from tests.domain import Stores, TaskQuery
+from ade.tasks.bulk import ReplayOne
+from tests.domain import Payloads, Stores, TaskQuery
 from tests.tasks.queue_driver import QueueDriver
+
+
+def one(stores: Stores) -> ReplayOne:
+    return partial(replay, stores, Payloads(stores.blobs))
 
 
 async def test_the_same_mistake_is_one_group_whatever_varies_in_it(queue: QueueDriver, stores: Stores) -> None:
@@ -28,7 +36,7 @@ async def test_a_group_can_be_replayed_without_the_others(queue: QueueDriver, st
     other = await queue.dead_letter("disk full")
     [group, _] = await dead_letters.groups(stores)
 
-    tried = await dead_letters.replay_all(stores, same_as=group.fingerprint, actor="ada")
+    tried = await dead_letters.replay_all(stores, same_as=group.fingerprint, actor="ada", replay_one=one(stores))
 
     assert set(tried.changed) == {task.id for task in users}
     assert (await queue.get(users[0])).status is Status.PENDING
@@ -40,7 +48,7 @@ async def test_a_filter_and_a_limit_narrow_a_bulk_replay(queue: QueueDriver, sto
         await queue.dead_letter(queue="mail")
     await queue.dead_letter(queue="other")
 
-    tried = await dead_letters.replay_all(stores, TaskQuery(queue="mail"), limit=2)
+    tried = await dead_letters.replay_all(stores, TaskQuery(queue="mail"), limit=2, replay_one=one(stores))
 
     assert len(tried.changed) == 2
     assert (await dead_letters.groups(stores))[0].count == 2
@@ -52,7 +60,7 @@ async def test_more_than_a_page_is_replayed(
     monkeypatch.setattr(dead_letters, "_PAGE", 2)
     dead = [await queue.dead_letter() for _ in range(5)]
 
-    tried = await dead_letters.replay_all(stores)
+    tried = await dead_letters.replay_all(stores, replay_one=one(stores))
 
     assert set(tried.changed) == {task.id for task in dead}
     assert tried.moved_on == ()

@@ -49,7 +49,7 @@ from ade.tasks.outcomes import Withheld
 _LONGEST_COMMENT, _MOST_COMMENTS = 4_000, 200
 ANOTHER = "it is not what was approved: its digest is another one"
 _NOT_HEARD = frozenset({GateState.CHANGES_REQUESTED, GateState.SUPERSEDED})
-NO_ANSWER, GREW_OLD, TOO_LATE = "no one answered in time", "the approval was not used in time", "its window is over"
+NO_ANSWER, GREW_OLD, TOO_LATE = "no one answered in time", "the approval is too old", "its window is over"
 
 
 def submit(task: Task, *, has_preview: bool, preview_id: str | None, now: int, actor: str | None = None) -> Change:
@@ -145,8 +145,9 @@ def advance_review(
         return _too_old(task, gate, now=now)
     if now >= gate.expires_at:
         return _expired(task, gate, NO_ANSWER, now=now)
-    state = (people.standing(gate, now) if standings is None else standings.of(gate)).state
-    if state is gate.state and not is_escalating(gate, state, now=now):
+    standing = people.standing(gate, now) if standings is None else standings.of(gate)
+    state = standing.state
+    if state is gate.state and not is_escalating(gate, standing, now=now):
         return None
     if state is GateState.APPROVED:  # a recorded vote counts again, or a delegation meets a rule
         closed = structs.replace(gate, state=state, decided_at=now)
@@ -207,19 +208,19 @@ def start(task: Task, directory: Directory, *, now: int, actor: str) -> Change:
     )
 
 
-def not_good(task: Task, gate: Gate, directory: Directory, *, now: int, has_begun: bool = False) -> str:
-    """Return why this approval does not allow the task to run now; empty if it does."""
+def not_good(task: Task, gate: Gate, directory: Directory, *, now: int, is_resumed: bool = False) -> str:
+    """Return why this approval does not allow the task to run now; empty if it does. A resumed run began in time."""
     if gate.state is not GateState.APPROVED:
         return f"approval {gate.id} is {gate.state}"
     if not gate.step and not gate.digest == digest_at(task, gate) == task.digest:
         return ANOTHER
     until = review_of(task).not_after
-    if not has_begun and until is not None and now >= until:
+    if not is_resumed and until is not None and now >= until:
         return TOO_LATE
     if gate.is_automatic:
-        is_old = gate.valid_until is not None and now >= gate.valid_until and not has_begun
+        is_old = gate.valid_until is not None and now >= gate.valid_until and not is_resumed
         return GREW_OLD if is_old else ""
-    moment = min(now, (gate.valid_until or now) - 1) if has_begun else now
+    moment = min(now, (gate.valid_until or now) - 1) if is_resumed else now
     if not still_stands(gate, directory, moment):
         is_old = gate.valid_until is not None and moment >= gate.valid_until
         return GREW_OLD if is_old else "not enough of those who approved it may still do so"
@@ -399,7 +400,7 @@ def clearance_of(
         return Clearance(True)
     if not meets(gate, required):
         return Clearance(False, f"the rules require more by now than {', '.join(gate.policies)}: {', '.join(required)}")
-    why = not_good(task, gate, directory, now=now, has_begun=has_begun(task, gate))
+    why = not_good(task, gate, directory, now=now, is_resumed=is_resumed(task, gate))
     return Clearance(not why, why)
 
 
@@ -419,16 +420,17 @@ def whole_gate(task: Task) -> Gate | None:
     return gates[-1] if gates else None
 
 
-def has_begun(task: Task, gate: Gate) -> bool:
-    """Whether the task has run under this gate before: in an earlier attempt, or up to a step that had to wait."""
-    return has_waited(task, gate) or task.attempt > gate.after_attempt + 1
+def is_resumed(task: Task, gate: Gate) -> bool:
+    """Whether the run that starts now resumes one that began under this gate and waited at a step. A retry does not:
+    every failure counts as an attempt or a throttle, and the next run must be approved like a first one."""
+    runs = (task.attempt, task.throttles)
+    return any((step.after_attempt + 1, step.after_throttles) == runs for step in steps_under(task, gate))
 
 
-def has_waited(task: Task, gate: Gate) -> bool:
-    """Whether a run under this gate has reached a step that needed another approval."""
+def steps_under(task: Task, gate: Gate) -> list[Gate]:
+    """Return the gates of steps that runs under this gate have reached."""
     gates = review_of(task).gates
-    later = gates[[each.id for each in gates].index(gate.id) + 1 :]
-    return any(each.step and each.step != AFTER_THE_FACT for each in later)
+    return [each for each in gates[[each.id for each in gates].index(gate.id) + 1 :] if each.is_step]
 
 
 def reassessed(task: Task, reason: str, *, now: int, preview_id: str | None = None) -> Withheld:
@@ -495,4 +497,4 @@ def may_go_on(task: Task, gate: Gate, directory: Directory, *, now: int, version
     if _stays_bypassed(task, gate):
         return True
     unlimited = structs.replace(task, review=structs.replace(review_of(task), not_after=None))  # it has started
-    return not not_good(unlimited, gate, directory, now=now, has_begun=has_begun(task, gate))
+    return not not_good(unlimited, gate, directory, now=now, is_resumed=is_resumed(task, gate))

@@ -6,7 +6,7 @@ the result, inside the write that changes it.
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ade.accounts.model import Account, Directory
 from ade.approvals.model import (
@@ -63,6 +63,16 @@ def _seat(
     return False
 
 
+def unmet_rules(needed: Sequence[int], able: Mapping[str, frozenset[int]]) -> frozenset[int]:
+    """Return the rules for which one more person would fill one more slot: those that lack somebody, and those whose
+    people could then vote for these instead."""
+    filled = fill(needed, able)
+    unmet = {slot[0] for slot in slots_of(needed) if slot not in filled}
+    while more := {slot[0] for slot, person in filled.items() if able[person] & unmet} - unmet:
+        unmet |= more
+    return frozenset(unmet)
+
+
 class GateStanding(Struct, frozen=True, kw_only=True):
     """The result of evaluating a gate. Missing slots are described by the names of their rules."""
 
@@ -71,6 +81,7 @@ class GateStanding(Struct, frozen=True, kw_only=True):
     rejected_by: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     may_vote: tuple[str, ...] = ()  # accounts that could still fill a slot
+    unmet: frozenset[int] = frozenset()  # if it is blocked, the rules for which there are too few people
 
 
 def evaluate(gate: Gate, directory: Directory, delegations: Sequence[Delegation], now: int) -> GateStanding:
@@ -84,12 +95,14 @@ def evaluate(gate: Gate, directory: Directory, delegations: Sequence[Delegation]
     asking = [who for who, vote in newest.items() if vote.decision is Decision.REQUEST_CHANGES]
     filled, able = eligibility.filled(newest), eligibility.able(now)
     state = _state(gate, eligibility, newest, denying, asking, filled, able, now)
+    is_blocked = state is GateState.BLOCKED
     return GateStanding(
         state=state,
         approved_by=tuple(sorted(set(filled.values()))),
         rejected_by=tuple(sorted(rejecting)),
         missing=(*_missing_authors(gate, directory), *_missing(gate.policy.rules, filled)),
         may_vote=tuple(sorted(account for account, who in eligibility.accounts(able) if who not in newest)),
+        unmet=unmet_rules([rule.needed for rule in gate.policy.rules], able) if is_blocked else frozenset(),
     )
 
 
@@ -172,17 +185,25 @@ def uncounted(gate: Gate, directory: Directory) -> dict[int, str]:
 
 
 def rules_in_force(gate: Gate, now: int) -> tuple[PolicyRule, ...]:
-    """Return the policy's rules; every escalation step that is due adds reviewers to each rule, and removes none."""
+    """Return the policy's rules; every escalation step that is due adds reviewers to those of its own policy, and
+    removes none."""
     due = [
         step
         for number, step in enumerate(gate.policy.steps)
         if now >= gate.opened_at + step.after_ms or number in gate.early
     ]
-    users = frozenset[str]().union(*(step.users for step in due))
-    roles = frozenset[str]().union(*(step.roles for step in due))
-    return tuple(
-        PolicyRule(needed=rule.needed, users=rule.users | users, roles=rule.roles | roles, name=rule.name)
-        for rule in gate.policy.rules
+    return tuple(_after(rule, due) for rule in gate.policy.rules) if due else gate.policy.rules
+
+
+def _after(rule: PolicyRule, steps: Sequence[PolicyStep]) -> PolicyRule:
+    """Return the rule after these steps. One that stands for several policies gets those whom each of them adds."""
+    added = [[step for step in steps if step.policy == number] for number in rule.policies]
+    if not added or not all(added):
+        return rule
+    users = [frozenset[str]().union(*(step.users for step in own)) for own in added]
+    roles = [frozenset[str]().union(*(step.roles for step in own)) for own in added]
+    return structs.replace(
+        rule, users=rule.users | frozenset.intersection(*users), roles=rule.roles | frozenset.intersection(*roles)
     )
 
 
@@ -346,13 +367,9 @@ def candidates(policy: Policy, directory: Directory) -> Candidates:
     found = []
     for rule in policy.rules:
         now = tuple(sorted(account.id for account in able if rule.admits(account)))
-        later = {account.id for account in able if _is_added(policy.steps, account)} - {*now}
+        later = {account.id for account in able if _after(rule, policy.steps).admits(account)} - {*now}
         found.append(RuleCandidates(rule, now, tuple(sorted(later))))
     return Candidates(tuple(found), sum(rule.needed for rule in policy.rules) - _seated(policy, able))
-
-
-def _is_added(steps: Sequence[PolicyStep], account: Account) -> bool:
-    return any(account.id in step.users or not step.roles.isdisjoint(account.roles) for step in steps)
 
 
 def _seated(policy: Policy, able: Sequence[Account]) -> int:

@@ -129,6 +129,9 @@ class PolicyRule(Struct, frozen=True, kw_only=True):
     users: frozenset[str] = frozenset()
     roles: frozenset[str] = frozenset()
     name: str = ""
+    # The numbers of the combined policies that it stands for: it gets those whom the escalation steps of each of them
+    # add. Empty: no step adds to it.
+    policies: tuple[int, ...] = (0,)
 
     def admits(self, account: Account) -> bool:
         """Whether this account is among the users or has one of the roles."""
@@ -136,11 +139,12 @@ class PolicyRule(Struct, frozen=True, kw_only=True):
 
 
 class PolicyStep(Struct, frozen=True, kw_only=True):
-    """An escalation: after this time without a decision, these accounts can vote too."""
+    """An escalation: after this time without a decision, these accounts can vote too, for the rules of its policy."""
 
     after_ms: int
     users: frozenset[str] = frozenset()
     roles: frozenset[str] = frozenset()
+    policy: int = 0  # its number among the combined ones
 
 
 class Recheck(StrEnum):
@@ -192,11 +196,12 @@ def _check_rule(rule: PolicyRule) -> None:
 
 
 def _check_steps(policy: Policy) -> None:
-    if len(policy.steps) > MOST_STEPS:
-        raise InvalidPolicy(f"a policy has at most {MOST_STEPS} escalation steps, not {len(policy.steps)}")
-    moments = [step.after_ms for step in policy.steps]
-    if moments != sorted(set(moments)) or not all(0 < moment < policy.expires_after_ms for moment in moments):
-        raise InvalidPolicy("escalation steps come one after the other, and before the policy expires")
+    for number in {step.policy for step in policy.steps}:
+        moments = [step.after_ms for step in policy.steps if step.policy == number]
+        if len(moments) > MOST_STEPS:
+            raise InvalidPolicy(f"a policy has at most {MOST_STEPS} escalation steps, not {len(moments)}")
+        if moments != sorted(set(moments)) or not all(0 < moment < policy.expires_after_ms for moment in moments):
+            raise InvalidPolicy("escalation steps come one after the other, and before the policy expires")
     if any(not step.users and not step.roles for step in policy.steps):
         raise InvalidPolicy("an escalation step must name users or roles that can answer from then on")
 
@@ -296,6 +301,7 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""  # why approval is demanded
     generation: int = 1  # of the task: a replay needs a new approval
     after_attempt: int = 0  # attempts of the task before this gate was opened
+    after_throttles: int = 0  # and how often it was throttled, which counts no attempt
     fired: tuple[int, ...] = ()  # escalation steps that were announced
     early: tuple[int, ...] = ()  # escalation steps in force before their time, because no one else can vote
     in_batch: bool = True  # whether a batch vote can approve it

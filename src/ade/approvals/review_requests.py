@@ -8,7 +8,18 @@ from msgspec import Struct, structs
 from ade.accounts.model import Directory, InvalidAccount, normal_id
 from ade.approvals.digest import changes_since, digest_for, digest_of, signed_fields
 from ade.approvals.gates import GateStanding, evaluate
-from ade.approvals.model import NO_AUTHOR, Delegation, Gate, GateState, Policy, Review, Subject, Vote, with_editor
+from ade.approvals.model import (
+    NO_AUTHOR,
+    Delegation,
+    Gate,
+    GateState,
+    Policy,
+    PolicyStep,
+    Review,
+    Subject,
+    Vote,
+    with_editor,
+)
 from ade.approvals.risk import Risk
 from ade.events.model import APPROVAL_BLOCKED, APPROVAL_ESCALATED, APPROVAL_REQUESTED, Event
 from ade.tasks.model import Task
@@ -169,6 +180,7 @@ def open_gate(
         reason=demand.reason,
         generation=task.generation,
         after_attempt=task.attempt,
+        after_throttles=task.throttles,
         in_batch=demand.in_batch,
     )
     if demand.is_automatic:
@@ -194,6 +206,7 @@ def again(gate: Gate, task: Task, *, now: int, **fields: object) -> Gate:
         "is_automatic": False,
         "generation": task.generation,
         "after_attempt": task.attempt,
+        "after_throttles": task.throttles,
     }
     return structs.replace(gate, **(fresh | fields))
 
@@ -213,12 +226,12 @@ def requested(gate: Gate, *, now: int) -> Event:
 def reconsidered(gate: Gate, people: ReviewerDirectory, *, now: int) -> tuple[Gate, tuple[Event, ...]]:
     """Fire the escalation steps of an undecided gate that are due, each once, and update whether the gate is blocked.
 
-    If the remaining accounts cannot meet the rules, the next step fires early.
+    If the remaining accounts cannot meet the rules of a policy, its next step fires early.
     """
     events: list[Event] = []
     for number, step in enumerate(gate.policy.steps):
         is_due = now >= gate.opened_at + step.after_ms
-        is_stuck = not is_due and people.standing(gate, now).state is GateState.BLOCKED
+        is_stuck = not is_due and _helps(gate, step, people.standing(gate, now))
         if number in gate.fired or not (is_due or is_stuck):
             continue
         early = (*gate.early, number) if is_stuck else gate.early
@@ -233,13 +246,17 @@ def reconsidered(gate: Gate, people: ReviewerDirectory, *, now: int) -> tuple[Ga
     return gate, tuple(events)
 
 
-def is_escalating(gate: Gate, state: GateState, *, now: int) -> bool:
-    """Whether an escalation step of a gate in this state fires now."""
-    is_stuck = state is GateState.BLOCKED
+def is_escalating(gate: Gate, standing: GateStanding, *, now: int) -> bool:
+    """Whether an escalation step of a gate fires now."""
     return any(
-        number not in gate.fired and (is_stuck or now >= gate.opened_at + step.after_ms)
+        number not in gate.fired and (now >= gate.opened_at + step.after_ms or _helps(gate, step, standing))
         for number, step in enumerate(gate.policy.steps)
     )
+
+
+def _helps(gate: Gate, step: PolicyStep, standing: GateStanding) -> bool:
+    """Whether this step adds to a rule for which there are too few people."""
+    return any(step.policy in gate.policy.rules[number].policies for number in standing.unmet)
 
 
 def escalated(gate: Gate, number: int, *, now: int) -> Event:

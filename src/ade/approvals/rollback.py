@@ -7,7 +7,7 @@ from contextlib import suppress
 from ade.accounts.model import SYSTEM, Permission
 from ade.accounts.users import permitted
 from ade.approvals.errors import Denied
-from ade.approvals.model import AFTER_THE_FACT, PastRun
+from ade.approvals.model import PastRun
 from ade.approvals.review_requests import review_of
 from ade.approvals.submission import enqueue_guarded
 from ade.errors import IllegalTransition, UnknownName
@@ -61,25 +61,20 @@ async def prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequenc
 
 
 def _ends_badly(change: Change) -> bool:
-    """Whether a task ends without success. A rejected one has done something only if it reached a step."""
-    status = change.after.status
-    if change.before.status in FINAL:
-        return False
-    return status is Status.FAILED or (status is Status.REJECTED and _waited_at_a_step(change.before))
+    """Whether a task ends without success."""
+    return change.before.status not in FINAL and change.after.status in (Status.FAILED, Status.REJECTED)
 
 
 async def _ran(stores: Stores, change: Change) -> PastRun | None:
-    """Return what the task last ran with. The run that fails now is not in the log yet."""
+    """Return what the task last ran with. The run that fails now is not in the log yet. A rejected task might have run
+    up to a step, or failed before it needed another approval; what an earlier generation did was rolled back then."""
     task = change.before
     is_refused = any(event.payload.get("has_begun") is False for event in change.events)
     if task.status is Status.RUNNING and not is_refused:
         return PastRun(args=task.args, digest=task.digest, generation=task.generation)
-    return await last_run(stores, task)
-
-
-def _waited_at_a_step(task: Task) -> bool:
-    """Whether approval was requested in the middle of a run, so that part of the work was done."""
-    return task.review is not None and any(gate.step not in ("", AFTER_THE_FACT) for gate in task.review.gates)
+    ran = await last_run(stores, task)
+    is_old = ran is not None and change.after.status is Status.REJECTED and ran.generation != task.generation
+    return None if is_old else ran
 
 
 async def _rollback_of(

@@ -9,7 +9,7 @@ from ade.accounts.model import SYSTEM
 from ade.approvals.digest import Preview
 from ade.approvals.errors import InvalidPolicy
 from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict, GuardRuling, values_at
-from ade.approvals.model import MOST_STEPS, Policy, PolicyRule, PolicyStep, Recheck, Subject, Timeouts, check_policy
+from ade.approvals.model import Policy, PolicyRule, PolicyStep, Recheck, Subject, Timeouts, check_policy
 from ade.approvals.risk import ResourceSource, Risk, RiskLevel, usual_quorum
 from ade.common.patterns import folded, matches_any, text_pattern
 from ade.locks.model import LockRule
@@ -274,10 +274,8 @@ def policy_for(
     found += [(_without_steps(entry) if by_rules else entry, why) for entry, why in added]
     entries = [entry for entry, _ in found]
     policies = [_in_time(_at_level(entry, risk.level), entry, timeouts) for entry in entries]
-    if by_rules and added:
-        policies = _once(policies[: len(by_rules)], policies[len(by_rules) :])
     return SelectedPolicy(
-        policy=_combined(policies, rulebook.version),
+        policy=_combined(policies, rulebook.version, len(by_rules) or len(policies)),
         ids=tuple(policy.id for policy in policies),
         required=tuple(by_rules),
         auto_approve=_lowest(entry.auto_approve for entry in entries),
@@ -295,36 +293,9 @@ def _usual(rulebook: Rulebook, risk: Risk) -> tuple[PolicyEntry, str]:
     return entry, f"{why}, {needed} of the reviewers"
 
 
-def _once(required: list[Policy], chosen: list[Policy]) -> list[Policy]:
-    """Count approvals once that meet a rule on each side: an author who asks for two reviewers where the rules require
-    one gets two, not three."""
-    added = _reduced(chosen, required)
-    return [*_reduced(required, added), *added]
-
-
-def _reduced(policies: Sequence[Policy], others: Sequence[Policy]) -> list[Policy]:
-    """Subtract from the rules what stricter rules of other policies need of the same people, each approval once."""
-    stricter = [rule for policy in others for rule in policy.rules]
-    left = [rule.needed for rule in stricter]
-
-    def needed(rule: PolicyRule) -> int:
-        missing = rule.needed
-        for place, other in enumerate(stricter):
-            if other.users <= rule.users and other.roles <= rule.roles:
-                taken = min(missing, left[place])
-                left[place], missing = left[place] - taken, missing - taken
-        return missing
-
-    return [
-        structs.replace(
-            policy, rules=tuple(structs.replace(rule, needed=few) for rule in policy.rules if (few := needed(rule)))
-        )
-        for policy in policies
-    ]
-
-
 def _without_steps(entry: PolicyEntry) -> PolicyEntry:
-    """Drop the escalation steps of a policy that the author chose: they would add voters to the rules of the others."""
+    """Drop the escalation steps of a policy that the author chose: an approval for it can count for a required rule,
+    which these steps must not open."""
     return structs.replace(entry, policy=structs.replace(entry.policy, steps=()))
 
 
@@ -378,19 +349,24 @@ def _in_time(policy: Policy, entry: PolicyEntry, timeouts: Timeouts) -> Policy:
     return structs.replace(policy, expires_after_ms=expires_after_ms, steps=steps)
 
 
-def _combined(policies: Sequence[Policy], version: int) -> Policy:
+def _combined(policies: Sequence[Policy], version: int, required: int) -> Policy:
+    """Combine policies at their strictest. So many of them are required; the others are met in addition."""
     if len(policies) == 1:
         return structs.replace(policies[0], version=version)
     expires_after_ms = min(policy.expires_after_ms for policy in policies)
+    rules = _all_rules(policies[:required])
+    steps = _all_steps(policies[:required], rules, expires_after_ms)
+    if len(policies) > required:
+        rules = _once(rules, steps, _all_rules(policies[required:]))
     policy = Policy(
         id=_joined([policy.id for policy in policies]),
         version=version,
-        rules=_all_rules(policies),
+        rules=rules,
         deny_threshold=min(policy.deny_threshold for policy in policies),
         veto_roles=frozenset[str]().union(*(policy.veto_roles for policy in policies)),
         expires_after_ms=expires_after_ms,
         valid_for_ms=min(policy.valid_for_ms for policy in policies),
-        steps=_all_steps(policies, expires_after_ms),
+        steps=steps,
         authors_may_vote=all(policy.authors_may_vote for policy in policies),
         roles_travel=all(policy.roles_travel for policy in policies),
         recheck=Recheck.ROLES if any(policy.recheck is Recheck.ROLES for policy in policies) else Recheck.ACTIVE,
@@ -407,29 +383,76 @@ def _joined(ids: Sequence[str]) -> str:
 def _all_rules(policies: Sequence[Policy]) -> tuple[PolicyRule, ...]:
     """Combine the rules, all of which must be met. Rules of two policies for the same reviewers become one with the
     higher number: one person fills one slot, so that otherwise twice as many people would be needed."""
-    strictest: dict[tuple[frozenset[str], frozenset[str]], PolicyRule] = {}
-    for policy in policies:
-        own: dict[tuple[frozenset[str], frozenset[str]], PolicyRule] = {}
+    wanted: dict[tuple[frozenset[str], frozenset[str]], dict[int, PolicyRule]] = {}
+    for number, policy in enumerate(policies):
         for rule in policy.rules:
-            before = own.get((rule.users, rule.roles))
+            own = wanted.setdefault((rule.users, rule.roles), {})
+            before = own.get(number)
             needed = rule.needed + (0 if before is None else before.needed)
-            own[rule.users, rule.roles] = structs.replace(before or rule, needed=needed)
-        for people, rule in own.items():
-            before = strictest.get(people)
-            if before is None or before.needed < rule.needed:
-                strictest[people] = structs.replace(rule, name=rule.name if before is None else before.name)
-    return tuple(strictest.values())
+            own[number] = structs.replace(before or rule, needed=needed)
+    return tuple(rule for by_policy in wanted.values() for rule in _layers(by_policy, policies))
 
 
-def _all_steps(policies: Sequence[Policy], expires_after_ms: int) -> tuple[PolicyStep, ...]:
-    moments: dict[int, PolicyStep] = {}
-    for step in (step for policy in policies for step in policy.steps):
-        if step.after_ms < expires_after_ms:
-            also = moments.get(step.after_ms, PolicyStep(after_ms=step.after_ms))
-            moments[step.after_ms] = PolicyStep(
-                after_ms=step.after_ms, users=also.users | step.users, roles=also.roles | step.roles
-            )
-    return tuple(moments[moment] for moment in sorted(moments)[:MOST_STEPS])
+def _layers(by_policy: Mapping[int, PolicyRule], policies: Sequence[Policy]) -> Iterator[PolicyRule]:
+    """Yield what policies need of the same reviewers. An approval that counts for several of them can only come from
+    someone whom the escalation steps of each add; what one needs beyond the others follows its own steps."""
+    first = next(iter(by_policy.values()))
+    layers: dict[tuple[int, ...], int] = {}
+    done = 0
+    for needed in sorted({rule.needed for rule in by_policy.values()}):
+        sharing = tuple(number for number, rule in by_policy.items() if rule.needed >= needed)
+        escalating = sharing if all(policies[number].steps for number in sharing) else ()
+        layers[escalating] = layers.get(escalating, 0) + needed - done
+        done = needed
+    for escalating, needed in layers.items():
+        yield structs.replace(first, needed=needed, policies=escalating)
+
+
+def _once(
+    required: Sequence[PolicyRule], steps: Sequence[PolicyStep], added: Sequence[PolicyRule]
+) -> tuple[PolicyRule, ...]:
+    """Count an approval for a required rule and for an added one, each at most once, if it meets both in any case: an
+    author who asks for two reviewers where the rules require one gets two, not three."""
+    shared, needed = [0] * len(required), [rule.needed for rule in added]
+    for place, rule in enumerate(added):
+        for other, stricter in enumerate(required):
+            if _is_within(_escalated(stricter, steps), rule):
+                both = min(needed[place], stricter.needed - shared[other])
+                needed[place], shared[other] = needed[place] - both, shared[other] + both
+    left, spare = [rule.needed for rule in required], list(needed)
+    for other, rule in enumerate(required):
+        for place, stricter in enumerate(added):
+            if _is_within(stricter, rule):
+                both = min(left[other] - shared[other], spare[place])
+                left[other], spare[place] = left[other] - both, spare[place] - both
+    counts = zip((*required, *added), (*left, *needed), strict=True)
+    return tuple(structs.replace(rule, needed=count) for rule, count in counts if count)
+
+
+def _is_within(rule: PolicyRule, other: PolicyRule) -> bool:
+    return rule.users <= other.users and rule.roles <= other.roles
+
+
+def _escalated(rule: PolicyRule, steps: Sequence[PolicyStep]) -> PolicyRule:
+    """Return the rule with all that escalation steps could add to it."""
+    own = [step for step in steps if step.policy in rule.policies]
+    users = rule.users.union(*(step.users for step in own))
+    return structs.replace(rule, users=users, roles=rule.roles.union(*(step.roles for step in own)))
+
+
+def _all_steps(
+    policies: Sequence[Policy], rules: Sequence[PolicyRule], expires_after_ms: int
+) -> tuple[PolicyStep, ...]:
+    """Return the steps of all policies in order, each with the number of its own. Those that change no rule are left
+    out."""
+    escalating = {number for rule in rules for number in rule.policies}
+    steps = [
+        structs.replace(step, policy=number)
+        for number, policy in enumerate(policies)
+        for step in policy.steps
+        if number in escalating and step.after_ms < expires_after_ms
+    ]
+    return tuple(sorted(steps, key=lambda step: step.after_ms))
 
 
 def _lowest(levels: Iterable[RiskLevel | None]) -> RiskLevel | None:

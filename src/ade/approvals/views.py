@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ade.approvals.decisions import has_waited
+from ade.approvals.decisions import steps_under
 from ade.approvals.digest import signed_at
 from ade.approvals.gates import GateStanding, admitting_chain, seats, uncounted
 from ade.approvals.model import (
@@ -331,7 +331,7 @@ def _names(gate: Gate, may_vote: Iterable[str], people: ReviewerDirectory) -> di
 
 def is_used(task: Task, gate: Gate) -> bool:
     """Whether the task was started under this approval."""
-    return gate.state is GateState.APPROVED and (has_waited(task, gate) or task.attempt > gate.after_attempt)
+    return gate.state is GateState.APPROVED and (task.attempt > gate.after_attempt or bool(steps_under(task, gate)))
 
 
 def _rules(gate: Gate, people: ReviewerDirectory) -> list[RuleView]:

@@ -4,13 +4,15 @@ An action is safe to repeat: a task that it has changed no longer matches.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum, auto
-from itertools import islice
+from functools import partial
+from itertools import groupby, islice
 
 from msgspec import Struct, structs
 
-from ade.errors import InvalidTask
+from ade.approvals.errors import TooManyApprovals
+from ade.errors import AdeError, IllegalTransition, InvalidTask, StaleWrite, StoreError, UnknownTask
 from ade.stores.ports import Stores, TaskQuery
 from ade.tasks.changes import Change
 from ade.tasks.decisions import cancel, discard, replay
@@ -21,6 +23,11 @@ from ade.tasks.service import cancel_lock_waits, notify_for, settle_broken
 
 MOST_COUNTED = 10_000
 _PAGE, _BATCH = 1_000, 200
+_MOST_READ = 50_000  # by one action, if most of them are refused
+_MOST_IDS = 100
+
+
+ReplayOne = Callable[[str], Awaitable[object]]  # `approvals.submission.replay`, which refuses what must not run again
 
 
 class BulkActionKind(StrEnum):
@@ -38,12 +45,50 @@ class BulkPreview(Struct, frozen=True, kw_only=True):
     is_more: bool = False  # counting stopped there
 
 
+class BulkRefusal(Struct, frozen=True, kw_only=True):
+    """Tasks that a bulk action left unchanged, for the same reason as if each had been requested alone."""
+
+    code: str  # of the error
+    reason: str
+    count: int
+    task_ids: tuple[str, ...]  # the first 100, oldest first
+
+
 class BulkReport(Struct, frozen=True, kw_only=True):
-    """The result of a bulk action: changed tasks, and tasks that had already changed state."""
+    """The result of a bulk action: changed tasks, tasks that had already changed state, and refused ones."""
 
     changed: tuple[str, ...]  # ids, oldest first
     moved_on: tuple[str, ...] = ()  # those that somebody else was faster with
+    refused: tuple[BulkRefusal, ...] = ()  # such as `too_many_approvals`; these tasks are unchanged
     is_more: bool = False  # others may fit: repeat it
+
+    @property
+    def reached(self) -> int:
+        """How many tasks it changed, or would have changed."""
+        return len(self.changed) + len(self.moved_on)
+
+
+def refusal(task_id: str, error: AdeError) -> BulkRefusal:
+    """Return why one task was refused."""
+    return BulkRefusal(code=error.code, reason=error.detail, count=1, task_ids=(task_id,))
+
+
+def combined(reports: Iterable[BulkReport], *, is_more: bool = False) -> BulkReport:
+    """Return one report of several. Tasks that were refused for the same reason are counted together."""
+    known = list(reports)
+    refused: dict[tuple[str, str], BulkRefusal] = {}
+    for each in (each for report in known for each in report.refused):
+        before = refused.get((each.code, each.reason))
+        if before is not None:
+            ids = (*before.task_ids, *each.task_ids)[:_MOST_IDS]
+            each = structs.replace(each, count=before.count + each.count, task_ids=ids)
+        refused[each.code, each.reason] = each
+    return BulkReport(
+        changed=tuple(task_id for report in known for task_id in report.changed),
+        moved_on=tuple(task_id for report in known for task_id in report.moved_on),
+        refused=tuple(refused.values()),
+        is_more=is_more,
+    )
 
 
 def reach_of(action: BulkActionKind, query: TaskQuery) -> TaskQuery | None:
@@ -75,42 +120,95 @@ async def count(stores: Stores, action: BulkActionKind, query: TaskQuery) -> Bul
 
 
 async def act(
-    stores: Stores, action: BulkActionKind, query: TaskQuery, *, reason: str | None, limit: int, actor: str | None
+    stores: Stores,
+    action: BulkActionKind,
+    query: TaskQuery,
+    *,
+    reason: str | None,
+    limit: int,
+    actor: str | None,
+    replay_one: ReplayOne,
 ) -> BulkReport:
-    """Run the action on up to `limit` matching tasks. Raises InvalidTask if a reason is required and missing."""
+    """Run the action on up to `limit` matching tasks, not counting those that it refuses. Raises InvalidTask if a
+    reason is required and missing."""
     if action is BulkActionKind.DISCARD and not (reason or "").strip():
         raise InvalidTask("give a reason for discarding the tasks; it is stored with them")
     wanted = reach_of(action, query)
     if wanted is None:
         return BulkReport(changed=())
-    page = await stores.tasks.find(structs.replace(wanted, limit=limit))
-    is_more = page.next is not None
     if action is BulkActionKind.CANCEL:
+        page = await stores.tasks.find(structs.replace(wanted, limit=limit))
         ids = [task.id for task in page.tasks]
         changed = [task_id async for batch in cancel_many(stores, ids, reason, actor=actor) for task_id in batch]
         done = frozenset(changed)
         moved_on = tuple(task_id for task_id in ids if task_id not in done)
-        return BulkReport(changed=tuple(changed), moved_on=moved_on, is_more=is_more)
+        return BulkReport(changed=tuple(changed), moved_on=moved_on, is_more=page.next is not None)
+    reports: list[BulkReport] = []
+    read, left = 0, limit
+    while wanted is not None and left > 0 and read < _MOST_READ:
+        page = await stores.tasks.find(structs.replace(wanted, limit=left))
+        for start in range(0, len(page.tasks), _BATCH):
+            batch = page.tasks[start : start + _BATCH]
+            if action is BulkActionKind.RETRY:
+                reports.append(await replay_some(stores, batch, replay_one, actor=actor))
+            else:
+                reports.append(await discard_some(stores, batch, reason or "", actor=actor))
+        read, left = read + len(page.tasks), limit - sum(report.reached for report in reports)
+        wanted = None if page.next is None else structs.replace(wanted, after=page.next)
+    return combined(reports, is_more=wanted is not None and left < limit)
 
-    def decision(task: Task, now: int) -> Change:
-        if action is BulkActionKind.RETRY:
-            return replay(task, now=now, preview_id=fresh_id(now), actor=actor)
-        return discard(task, reason or "", now=now, actor=actor)
 
-    return await _change(stores, page.tasks, decision, is_more=is_more)
+async def replay_some(stores: Stores, tasks: Sequence[Task], replay_one: ReplayOne, *, actor: str | None) -> BulkReport:
+    """Replay failed tasks, each of them as if it were replayed alone. Those that this refuses are unchanged."""
+    reports: list[BulkReport] = []
+    for is_governed, some in groupby(tasks, lambda task: task.review is not None and task.review.is_governed):
+        if is_governed:
+            reports.append(await _replay_governed(list(some), replay_one))
+        else:
+            again = partial(_replayed, actor=actor)
+            reports.append(await _change(stores, list(some), again))
+    return combined(reports)
 
 
-async def _change(
-    stores: Stores, tasks: list[Task], decision: Callable[[Task, int], Change], *, is_more: bool
-) -> BulkReport:
-    changed, moved_on = list[str](), list[str]()
-    for start in range(0, len(tasks), _BATCH):
-        changes = [decision(task, stores.clock.now()) for task in tasks[start : start + _BATCH]]
-        answers = await stores.tasks.commit_each(changes)
-        for change, stale in zip(changes, answers, strict=True):
-            (changed if stale is None else moved_on).append(change.task_id)
-        notify_for(stores, *(change for change, stale in zip(changes, answers, strict=True) if stale is None))
-    return BulkReport(changed=tuple(changed), moved_on=tuple(moved_on), is_more=is_more)
+async def _replay_governed(tasks: Sequence[Task], replay_one: ReplayOne) -> BulkReport:
+    reports: list[BulkReport] = []
+    full: dict[str | None, TooManyApprovals] = {}  # authors; to find out once is enough
+    for task in tasks:
+        try:
+            if task.author_id in full:
+                raise full[task.author_id]
+            await replay_one(task.id)
+        except (IllegalTransition, StaleWrite, UnknownTask):
+            reports.append(BulkReport(changed=(), moved_on=(task.id,)))
+        except StoreError:
+            raise
+        except AdeError as error:
+            if isinstance(error, TooManyApprovals):
+                full[task.author_id] = error
+            reports.append(BulkReport(changed=(), refused=(refusal(task.id, error),)))
+        else:
+            reports.append(BulkReport(changed=(task.id,)))
+    return combined(reports)
+
+
+def _replayed(task: Task, now: int, *, actor: str | None) -> Change:
+    return replay(task, now=now, preview_id=fresh_id(now), actor=actor)
+
+
+async def discard_some(stores: Stores, tasks: Sequence[Task], reason: str, *, actor: str | None) -> BulkReport:
+    """Discard failed tasks, and record the reason."""
+    return await _change(stores, tasks, lambda task, now: discard(task, reason, now=now, actor=actor))
+
+
+async def _change(stores: Stores, tasks: Sequence[Task], decision: Callable[[Task, int], Change]) -> BulkReport:
+    changes = [decision(task, stores.clock.now()) for task in tasks]
+    answers = await stores.tasks.commit_each(changes)
+    written = [change for change, stale in zip(changes, answers, strict=True) if stale is None]
+    notify_for(stores, *written)
+    return BulkReport(
+        changed=tuple(change.task_id for change in written),
+        moved_on=tuple(change.task_id for change, stale in zip(changes, answers, strict=True) if stale is not None),
+    )
 
 
 # Cancel many tasks in few writes, with their unfinished children and the tasks that depend on them.

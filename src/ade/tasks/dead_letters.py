@@ -1,17 +1,15 @@
 """Dead letters: failed tasks that are neither replayed nor discarded, grouped by fingerprint and changed in bulk."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from msgspec import Raw, Struct, structs
 
 from ade.errors import InvalidTask
 from ade.stores.ports import Stores, TaskQuery
-from ade.tasks.changes import Change
-from ade.tasks.decisions import UnknownFingerprint, discard, fingerprint, pattern, replay
-from ade.tasks.enqueue import fresh_id
+from ade.tasks.bulk import BulkReport, ReplayOne, combined, discard_some, replay_some
+from ade.tasks.decisions import UnknownFingerprint, fingerprint, pattern
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
-from ade.tasks.service import notify_for
 
 _PAGE = 200
 _EXAMPLES = 5
@@ -29,13 +27,6 @@ class DeadLetterGroup(Struct, frozen=True, kw_only=True):
     first_at: int
     last_at: int
     newest: tuple[str, ...]  # ids of a few, newest first
-
-
-class BulkResult(Struct, frozen=True, kw_only=True):
-    """The tasks a bulk action changed, and the tasks that another process had changed first."""
-
-    changed: tuple[str, ...]
-    moved_on: tuple[str, ...]
 
 
 async def groups(stores: Stores, query: TaskQuery | None = None, *, most: int | None = None) -> list[DeadLetterGroup]:
@@ -83,22 +74,20 @@ async def replay_all(
     stores: Stores,
     query: TaskQuery | None = None,
     *,
+    replay_one: ReplayOne,
     same_as: str | None = None,
     limit: int | None = None,
     actor: str | None = None,
     on_progress: Callable[[int], None] | None = None,
     most: int | None = None,
-) -> BulkResult:
-    """Replay all matching dead letters, each with fresh attempts. `on_progress` gets the size of each batch."""
-    return await _change_all(
-        stores,
-        query,
-        same_as,
-        limit,
-        lambda task, now: replay(task, now=now, preview_id=fresh_id(now), actor=actor),
-        on_progress,
-        most,
-    )
+) -> BulkReport:
+    """Replay all matching dead letters, each with fresh attempts. `on_progress` gets the size of each batch. Those that
+    would be refused alone are refused here too, and do not count for the limit."""
+
+    async def some(tasks: list[Task]) -> BulkReport:
+        return await replay_some(stores, tasks, replay_one, actor=actor)
+
+    return await _change_all(stores, query, same_as, limit, some, on_progress, most)
 
 
 async def discard_all(
@@ -111,13 +100,15 @@ async def discard_all(
     actor: str | None = None,
     on_progress: Callable[[int], None] | None = None,
     most: int | None = None,
-) -> BulkResult:
+) -> BulkReport:
     """Discard all matching dead letters and record the reason. For `on_progress`, see `replay_all`."""
     if not reason.strip():
         raise InvalidTask("give a reason for discarding the tasks; it is stored with them")
-    return await _change_all(
-        stores, query, same_as, limit, lambda task, now: discard(task, reason, now=now, actor=actor), on_progress, most
-    )
+
+    async def some(tasks: list[Task]) -> BulkReport:
+        return await discard_some(stores, tasks, reason, actor=actor)
+
+    return await _change_all(stores, query, same_as, limit, some, on_progress, most)
 
 
 async def _change_all(
@@ -125,35 +116,31 @@ async def _change_all(
     query: TaskQuery | None,
     same_as: str | None,
     limit: int | None,
-    decision: Callable[[Task, int], Change],
+    some: Callable[[list[Task]], Awaitable[BulkReport]],
     on_progress: Callable[[int], None] | None,
     most: int | None,
-) -> BulkResult:
+) -> BulkReport:
     """Change the oldest first: a task comes after its dependencies, and finds them running again."""
-    changed: list[str] = []
-    moved_on: list[str] = []
+    reports: list[BulkReport] = []
     batch: list[Task] = []
+    changed = 0
 
-    async def write() -> None:
-        changes = [decision(task, stores.clock.now()) for task in batch]
-        answers = await stores.tasks.commit_each(changes)
-        written = [change for change, stale in zip(changes, answers, strict=True) if stale is None]
-        changed.extend(change.task_id for change in written)
-        moved_on.extend(change.task_id for change, stale in zip(changes, answers, strict=True) if stale is not None)
-        notify_for(stores, *written)
+    async def write() -> int:
+        reports.append(await some(batch))
         if on_progress is not None:
             on_progress(len(batch))
         batch.clear()
+        return len(reports[-1].changed)
 
     async for task in dead_letters(stores, query, same_as=same_as, oldest_first=True, most=most):
         batch.append(task)
-        if len(batch) >= _PAGE or (limit is not None and len(changed) + len(batch) >= limit):
-            await write()
-        if limit is not None and len(changed) >= limit:
+        if len(batch) >= _PAGE or (limit is not None and changed + len(batch) >= limit):
+            changed += await write()
+        if limit is not None and changed >= limit:
             break
     if batch:
         await write()
-    return BulkResult(changed=tuple(changed), moved_on=tuple(moved_on))
+    return combined(reports)
 
 
 def unknown_fingerprint(asked: str) -> UnknownFingerprint:

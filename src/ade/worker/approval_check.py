@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec import Raw
 
 from ade.accounts.model import SYSTEM
-from ade.approvals.decisions import has_begun, is_bypassed, whole_gate
+from ade.approvals.decisions import is_bypassed, is_resumed, whole_gate
 from ade.approvals.digest import has_changed, wants_versions
 from ade.approvals.repository import RulebookCache
 from ade.approvals.rollback import is_needless
@@ -102,8 +102,8 @@ class ApprovalChecker:
         previewer, gate = self._handlers.get(f"{handler.name}{PREVIEW_SUFFIX}"), whole_gate(run.task)
         if gate is not None and is_bypassed(run.task, gate):
             return True  # break-glass: it runs regardless of changes
-        if gate is not None and has_begun(run.task, gate):
-            return True  # the changes may be its own
+        if gate is not None and is_resumed(run.task, gate):
+            return True  # the changes may be its own, and people have agreed since that it goes on
         if run.task.preview is None:
             return False  # no reviewer has seen what it would do
         if previewer is None or not wants_versions(run.task.preview):

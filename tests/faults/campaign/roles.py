@@ -3,13 +3,15 @@
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from random import Random
 
+from ade.approvals.submission import replay
 from ade.composition.audit import open_audit
 from ade.errors import IllegalTransition
 from ade.events.audit_copy import copy_events
 from ade.tasks.dead_letters import replay_all
-from tests.domain import TaskQuery
+from tests.domain import Payloads, TaskQuery
 from tests.faults.campaign.app import CampaignApp, key_of
 from tests.faults.campaign.plan import Plan
 from tests.faults.campaign.trails import ACKNOWLEDGED, PAYMENTS, RUNS, Trail, acknowledgements
@@ -90,7 +92,8 @@ async def _keep_books(plan: Plan, stop: asyncio.Event) -> None:
             if not await copy_events(stores.events, copy):
                 await is_set_within(stop, _MOMENT_S)
             if randomness.random() < _REPLAYS:
-                await replay_all(stores, TaskQuery(name="fragile"), limit=5)
+                one = partial(replay, stores, Payloads(stores.blobs))
+                await replay_all(stores, TaskQuery(name="fragile"), limit=5, replay_one=one)
 
 
 ROLES: Mapping[str, Callable[[Plan, int], None]] = {

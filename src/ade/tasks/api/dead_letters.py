@@ -19,9 +19,18 @@ from ade.tasks.api.requests import (
     ListDeadLetters,
     RetryTask,
 )
-from ade.tasks.api.tasks import LARGEST_PAGE, find_some, owned_task, query_of, replayed, size_of, version_check
+from ade.tasks.api.tasks import (
+    LARGEST_PAGE,
+    find_some,
+    owned_task,
+    query_of,
+    replay_of,
+    replayed,
+    size_of,
+    version_check,
+)
 from ade.tasks.bulk import BulkActionKind, BulkPreview, BulkReport
-from ade.tasks.dead_letters import BulkResult, DeadLetterGroup
+from ade.tasks.dead_letters import DeadLetterGroup
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 
@@ -67,7 +76,8 @@ async def list_dead_letter_groups(
 @operation("POST /dlq/replay", permission=Permission.OPERATE)
 async def replay_dead_letters(services: Services, request: RequestContext, body: DeadLetters) -> BulkReport:
     """Replay a group of dead letters. Oldest first, up to a limit per call; repeat the call while the response says
-    that there are more."""
+    that there are more. Each is judged as if it were replayed alone; those that are refused stay dead letters and are
+    reported with the reason."""
     tried = await dead_letters.replay_all(
         services.stores,
         _query(body),
@@ -75,6 +85,7 @@ async def replay_dead_letters(services: Services, request: RequestContext, body:
         limit=body.limit,
         actor=writer(request),
         most=_MOST_READ,
+        replay_one=replay_of(services, request),
     )
     return _reached(tried, body)
 
@@ -101,12 +112,11 @@ def _query(body: DeadLetters) -> TaskQuery:
     return TaskQuery(name=body.name, queue=body.queue)
 
 
-def _reached(tried: BulkResult, body: DeadLetters) -> BulkReport:
+def _reached(tried: BulkReport, body: DeadLetters) -> BulkReport:
     """Raise UnknownFingerprint if no dead letter has the requested fingerprint."""
-    if body.fingerprint is not None and not tried.changed and not tried.moved_on:
+    if body.fingerprint is not None and not tried.reached and not tried.refused:
         raise dead_letters.unknown_fingerprint(body.fingerprint)
-    is_more = len(tried.changed) >= body.limit
-    return BulkReport(changed=tried.changed, moved_on=tried.moved_on, is_more=is_more)
+    return structs.replace(tried, is_more=len(tried.changed) >= body.limit)
 
 
 @operation("POST /dlq/{task_id}/replay", permission=Permission.OPERATE)
@@ -136,7 +146,7 @@ async def preview_bulk_action(services: Services, request: RequestContext, body:
 @operation("POST /bulk-actions", permission=Permission.OPERATE)
 async def run_bulk_action(services: Services, request: RequestContext, body: BulkAction) -> BulkReport:
     """Cancel, retry or discard all that a filter finds. Oldest first, up to a limit per call; repeat the call while the
-    response says that there are more."""
+    response says that there are more. A retry that would be refused alone is refused here too, and reported."""
     return await bulk.act(
         services.stores,
         BulkActionKind(body.action),
@@ -144,6 +154,7 @@ async def run_bulk_action(services: Services, request: RequestContext, body: Bul
         reason=body.reason,
         limit=body.limit,
         actor=writer(request),
+        replay_one=replay_of(services, request),
     )
 
 

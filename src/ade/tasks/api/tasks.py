@@ -1,7 +1,8 @@
 """HTTP operations that read tasks: lists, one task, its result, output, and events, and why it is not running."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -56,16 +57,18 @@ async def replayed(services: Services, request: RequestContext, task: Task, args
     """Replay a failed task. The status is checked first, so that rejected arguments leave no blob behind."""
     if task.status is not Status.FAILED:
         raise IllegalTransition(f"task {task.id} is {task.status}: only a failed task can be run again")
-    from ade.approvals.submission import replay  # loads asyncio, which plain reads do not need
-
-    return await replay(
-        services.stores,
-        services.payloads,
+    return await replay_of(services, request)(
         task.id,
         args=None if args is None else await checked_args(services, task, args),
-        actor=writer(request),
         check=version_check(request),
     )
+
+
+def replay_of(services: Services, request: RequestContext) -> Callable[..., Awaitable[Task]]:
+    """Return the function that replays one task in the name of the caller. It takes the ID of the task."""
+    from ade.approvals.submission import replay  # loads asyncio, which plain reads do not need
+
+    return partial(replay, services.stores, services.payloads, actor=writer(request))
 
 
 async def checked_args(services: Services, task: Task, args: dict[str, Any]) -> Raw:

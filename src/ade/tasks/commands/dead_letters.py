@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from msgspec import structs
 
 from ade.cli.command import command, group
 from ade.cli.ids import find_ids
@@ -13,7 +14,7 @@ from ade.cli.output import Row, all_of, first_page
 from ade.cli.parameters import JSON_OBJECT, distance, now_ms
 from ade.common.calls import Call
 from ade.server.request_types import MOST_TOGETHER
-from ade.tasks.bulk import BulkReport
+from ade.tasks.bulk import BulkReport, combined
 from ade.tasks.commands.options import edited_arguments
 from ade.tasks.commands.tasks import SPARE, TASK_HEAD, task_rows
 from ade.tasks.dead_letters import unknown_fingerprint
@@ -211,28 +212,29 @@ async def _agreed(session: "Session", api: "Client", which: _DeadLetterSelection
 
 async def _until_all(some: Callable[..., Call[BulkReport]], count: int, bar: ProgressBar) -> BulkReport:
     """Repeat the bulk call until it has covered as many tasks as were counted."""
-    changed: list[str] = []
-    moved_on: list[str] = []
+    reports: list[BulkReport] = []
     is_more = True
-    while is_more and (left := count - len(changed) - len(moved_on)) > 0:
+    while is_more and (left := count - sum(report.reached for report in reports)) > 0:
         try:
             done = await some(limit=min(left, MOST_TOGETHER))
         except UnknownFingerprint:
-            if not changed:
+            if not reports:
                 raise
             break  # another process has handled the rest
-        changed += done.changed
-        moved_on += done.moved_on
-        bar.advance(len(done.changed) + len(done.moved_on))
+        # Every call finds those again that were refused before, so the last one reports them all.
+        reports = [*(structs.replace(report, refused=()) for report in reports), done]
+        bar.advance(done.reached)
         is_more = done.is_more
-    return BulkReport(changed=tuple(changed), moved_on=tuple(moved_on))
+    return combined(reports)
 
 
 def _print_reached(session: "Session", tried: BulkReport, done: str) -> None:
     if session.out.as_json:
         session.out.document(tried)
-    elif not tried.changed and not tried.moved_on:
+    elif not tried.reached and not tried.refused:
         session.out.note("No dead letter matches.")
     else:
         moved = f"; {len(tried.moved_on)} had changed in the meantime" if tried.moved_on else ""
         session.out.line(f"{done} {len(tried.changed)} dead letter{'s' * (len(tried.changed) != 1)}{moved}.")
+        for each in tried.refused:
+            session.out.line(f"Refused {each.count} ({each.code}): {each.reason}")

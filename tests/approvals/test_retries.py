@@ -1,0 +1,207 @@
+"""A retry needs an approval that is still valid; a run that waited at a step is resumed under its own."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ade import Context, Preview, RateLimited, Status, TaskHandle
+from tests.approvals.scene import ONE, REJECT, Scene, scene
+from tests.domain import GateState, TaskQuery
+from tests.stores.urls import store_url
+
+HOUR = 3_600.0
+SHORT = {**ONE, "names": ["deploy", "pay", "migrate"], "valid_for": "1h", "expires_after": "30d"}
+GUARD = {"do": "demand", "name": "pay", "policy": "one", "reason": "money"}
+
+
+@pytest.fixture(params=["memory", "sqlite", "valkey"])
+async def shop(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
+    async with scene(store_url(request.param, tmp_path)) as made:
+        _add_tasks(made)
+        await made.people(ada="reviewer", bob="reviewer", root="admin")
+        await made.rules(SHORT, guard=[GUARD])
+        yield made
+        assert await made.stores.maintenance.check_invariants() == []
+
+
+def _add_tasks(shop: Scene) -> None:
+    """Beside `deploy`, `pay` has no preview, and `migrate` changes what its preview saw and then waits at a step."""
+
+    def end() -> None:
+        if shop.failures:
+            raise shop.failures.pop(0)
+
+    @shop.app.task(name="pay", max_attempts=3)
+    async def pay(what: str) -> None:
+        shop.done.append(f"paid {what}")
+        end()
+
+    @pay.rollback
+    async def refund(what: str) -> None:
+        shop.done.append(f"refunded {what}")
+
+    @shop.app.task(name="migrate", max_attempts=3)
+    async def migrate(what: str, ctx: Context) -> None:
+        shop.versions["site"] = "half"
+        await ctx.hold("drop the old table")
+        shop.done.append(f"migrated {what}")
+        end()
+
+    @migrate.preview
+    async def plan(what: str) -> Preview:
+        return Preview(changes=[what], versions=dict(shop.versions))
+
+
+async def enqueued(shop: Scene, name: str, **options: Any) -> TaskHandle[Any]:
+    """A task of ada that waits for people."""
+    handle = await shop.app.enqueue(name, {"what": "x"}, author="ada", **options)
+    await shop.kit.drain()
+    return handle
+
+
+async def states(task: TaskHandle[Any]) -> list[tuple[str, GateState]]:
+    review = (await task.get()).review
+    return [] if review is None else [(gate.step, gate.state) for gate in review.gates]
+
+
+async def later(shop: Scene, hours: float) -> None:
+    await shop.kit.advance(hours * HOUR)
+    await shop.kit.drain()
+
+
+@pytest.mark.parametrize("name", ["pay", "deploy"])
+async def test_a_retry_under_an_approval_that_is_too_old_goes_back_to_review(shop: Scene, name: str) -> None:
+    shop.fails, shop.failures = True, [RuntimeError("no luck")]
+    task = await enqueued(shop, name, max_attempts=3, backoff="2h")
+    await shop.vote(task, "bob")
+    await shop.kit.drain()
+    assert len(shop.done + shop.deployed) == 1
+    shop.fails = False
+    await later(shop, 3)
+
+    assert len(shop.done + shop.deployed) == 1, "nobody agreed that it runs now"
+    found = await task.get()
+    assert (found.status, found.attempt) == (Status.REVIEWING, 1)
+    assert await states(task) == [("", GateState.STALE), ("", GateState.OPEN)]
+    [stale] = [event.payload["reason"] async for event in task.events() if event.type == "approval.stale"]
+    assert stale == "the approval is too old"
+
+    await shop.vote(task, "bob")
+    await shop.kit.drain()
+    assert (await task.get()).status is Status.COMPLETED
+    assert len(shop.done + shop.deployed) == 2
+
+
+@pytest.mark.parametrize("name", ["pay", "deploy"])
+async def test_a_retry_in_time_asks_nobody(shop: Scene, name: str) -> None:
+    shop.fails, shop.failures = True, [RuntimeError("no luck")]
+    task = await enqueued(shop, name, max_attempts=3, backoff="1m")
+    await shop.vote(task, "bob")
+    await shop.kit.drain()
+    shop.fails = False
+    await shop.kit.finish()
+
+    assert await states(task) == [("", GateState.APPROVED)]
+    assert (await task.get()).status is Status.COMPLETED
+
+
+async def test_a_retry_is_compared_with_a_new_preview(shop: Scene) -> None:
+    shop.fails = True
+    task = await enqueued(shop, "deploy", max_attempts=2, backoff="1m")
+    await shop.vote(task, "bob")
+    await shop.kit.drain()
+    shop.versions["site"] = "v2"  # whether by its first attempt or by others
+    shop.fails = False
+    await shop.kit.finish(timedelta(hours=1))
+
+    assert shop.deployed == ["x"]
+    assert (await task.get()).status is Status.REVIEWING
+    await shop.vote(task, "bob")
+    await shop.kit.drain()
+    assert shop.deployed == ["x", "x"]
+
+
+async def test_a_run_that_waited_at_a_step_is_resumed_however_long_that_took(shop: Scene) -> None:
+    task = await enqueued(shop, "migrate")
+    await shop.vote(task, "bob")
+    await shop.kit.drain()
+    await later(shop, 48)
+    await shop.vote(task, "bob")
+    await shop.kit.drain()
+
+    assert (await task.get()).status is Status.COMPLETED
+    assert await states(task) == [("", GateState.APPROVED), ("drop the old table", GateState.APPROVED)]
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("no luck"), RateLimited("wait", retry_after=1)])
+async def test_a_retry_of_a_resumed_run_needs_a_valid_approval(shop: Scene, failure: Exception) -> None:
+    shop.failures = [failure]
+    task = await enqueued(shop, "migrate")
+    await shop.vote(task, "bob")
+    await shop.kit.drain()
+    await later(shop, 48)
+    await shop.vote(task, "bob")
+    await shop.kit.drain()
+    await later(shop, 0.5)
+
+    assert shop.done == ["migrated x"]
+    assert (await task.get()).status is Status.REVIEWING
+    assert [state for step, state in await states(task) if not step] == [GateState.STALE, GateState.OPEN]
+
+
+async def test_the_approval_of_a_step_grows_old_for_a_retry_too(shop: Scene) -> None:
+    long = {**SHORT, "valid_for": "7d"}
+    step = {"id": "step", "rules": [{"needed": 1, "roles": ["reviewer"]}], "valid_for": "1h"}
+    await shop.rules(long, step)
+
+    @shop.app.task(name="wipe", max_attempts=2)
+    async def wipe(ctx: Context) -> None:
+        await ctx.hold("wipe the disk", policy="step")
+        shop.done.append("wiped")
+        raise RuntimeError("no luck")
+
+    task = await shop.app.enqueue("wipe", author="ada", backoff="2h")
+    await shop.kit.drain()
+    await shop.vote(task, "bob")
+    await shop.kit.drain()
+    await later(shop, 3)
+
+    assert shop.done == ["wiped"]
+    assert (await task.get()).status is Status.REVIEWING
+
+
+async def test_a_retry_after_the_window_does_not_run(shop: Scene) -> None:
+    shop.failures = [RuntimeError("no luck")]
+    now = datetime.fromtimestamp(shop.kit.clock.now() / 1000, UTC)
+    task = await enqueued(shop, "pay", window=(now, now + timedelta(minutes=30)), backoff="40m")
+    await shop.vote(task, "bob")
+    await shop.kit.drain()
+    await later(shop, 0.75)
+
+    assert shop.done == ["paid x"]
+    assert (await task.get()).status is Status.FAILED
+
+
+async def test_what_failed_and_is_then_rejected_is_rolled_back(shop: Scene) -> None:
+    shop.failures = [RuntimeError("no luck")]
+    task = await enqueued(shop, "pay", backoff="2h", rollback="automatic")
+    await shop.vote(task, "bob")
+    await shop.kit.drain()
+    await later(shop, 3)
+    await shop.vote(task, "bob", REJECT)
+    await shop.kit.drain()
+
+    assert (await task.get()).status is Status.REJECTED
+    assert shop.done == ["paid x", "refunded x"]
+
+
+async def test_what_never_ran_is_not_rolled_back_when_it_is_rejected(shop: Scene) -> None:
+    task = await enqueued(shop, "pay", rollback="automatic")
+    await shop.vote(task, "bob", REJECT)
+    await shop.kit.drain()
+
+    assert (await shop.stores.tasks.find(TaskQuery(name="pay:rollback"))).tasks == []
+    assert shop.done == []
