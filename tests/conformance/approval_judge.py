@@ -22,6 +22,7 @@ class Desk:
     early: set[int] = field(default_factory=set)
     state: str = "open"  # open, approved, bypassed, over; denied: after the fact
     decided_at: int = 0
+    roles: dict[str, set[str]] = field(default_factory=dict)  # of everybody when it was passed; some came after a vote
 
     @property
     def policy(self) -> dict[str, Any]:
@@ -220,7 +221,7 @@ class Judge:
                 self._complain(event, "it passed a gate where somebody had said no")
             elif not self._is_met(desk):
                 self._complain(event, "it passed a gate that was not met")
-            desk.state, desk.decided_at = "approved", event.at
+            desk.state, desk.decided_at, desk.roles = "approved", event.at, dict(self._roles)
             self.passed += 1
 
     def _bypass(self, case: Case, event: Event) -> None:
@@ -282,7 +283,8 @@ class Judge:
 
     def _rules_of(self, desk: Desk, vote: dict[str, Any], *, keeps_roles: bool) -> set[int]:
         voter, owner = vote["voter"], (vote.get("chain") or [vote["voter"]])[0]
-        own = {*vote.get("roles", ())} if keeps_roles else self._roles.get(voter, set())
+        current = self._roles.get(voter, set())
+        own = {*vote.get("roles", ())} | desk.roles.get(voter, set()) if keeps_roles else current
         if not self._active.get(owner):
             return set()
         owners = own if owner == voter else self._roles.get(owner, set())

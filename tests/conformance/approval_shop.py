@@ -1,5 +1,6 @@
 """Where histories of approvals happen: the people, the rules, and what workers know; and clients that go deaf."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -54,10 +55,10 @@ async def register_worker(stores: Stores, registry: Registry, version: str) -> N
 
 async def add_people(stores: Stores) -> None:
     """Add the accounts of all people and programs."""
-    for account, roles in ROLES.items():
-        await add_user(stores, User(id=account, roles=frozenset(roles.split()), person=PERSONS.get(account, "")))
-    for program, owner in PROGRAMS.items():
-        await add_user(stores, User(id=program, roles=frozenset({"agent"}), is_human=False, owner=owner))
+    people = [User(id=each, roles=frozenset(ROLES[each].split()), person=PERSONS.get(each, "")) for each in ROLES]
+    programs = [User(id=each, roles=frozenset({"agent"}), is_human=False, owner=PROGRAMS[each]) for each in PROGRAMS]
+    for users in (people, programs):
+        await asyncio.gather(*(add_user(stores, user) for user in users))
 
 
 def shop_registry() -> Registry:

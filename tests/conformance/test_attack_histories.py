@@ -17,7 +17,6 @@ from msgspec import Raw, structs
 from ade import Task
 from ade.approvals import repository as approvals_repository
 from ade.approvals import rollback, submission
-from ade.approvals.decisions import whole_gate
 from ade.approvals.model import Review, StartMode
 from ade.tasks import schedules
 from ade.tasks import service as tasks_service
@@ -27,8 +26,9 @@ from ade.worker.context_backend import StoreContextBackend
 from ade.worker.messages import EnqueueChildren
 from ade.worker.run import Run
 from tests.conformance.approval_shop import PLAIN, POLICIES, PREVIEWED, add_people, handler_of
-from tests.conformance.histories import PER_SHARE, play, shares
+from tests.conformance.histories import ATTACK_SHARES, PER_SHARE, play, shares
 from tests.conformance.test_approval_histories import REVIEWERS, ApprovalHistories, anybody, authors, pick, seldom
+from tests.depth import examples
 from tests.domain import Definition, Schedule, Stores, TaskSettings, Worker, read_rulebook, uuid7
 
 PAY = "pay"
@@ -81,6 +81,7 @@ class AttackedApprovals(ApprovalHistories):
             for handler in self.registry
         ]
         await self.stores.workers.register(worker, definitions, 30_000)
+        self.reported.update(self.versions.values())
 
     # what authors try
 
@@ -192,12 +193,9 @@ class AttackedApprovals(ApprovalHistories):
             assert bytes(task.args) in self.began.get(task.parent_id or "", set()), "it undoes what never ran"
         else:
             super().begin(task)
-            gate = whole_gate(task)
-            assert gate is not None
-            assert gate.code == self.versions[task.name], "another version of the code was approved"
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("store", "share"), shares(5))
+@pytest.mark.parametrize(("store", "share"), shares(ATTACK_SHARES))
 def test_whatever_authors_try_nothing_runs_that_the_rules_do_not_let_pass(store: str, share: int) -> None:
-    assert play(AttackedApprovals, store, in_depth=PER_SHARE, steps=40, share=share) > 0
+    assert play(AttackedApprovals, store, in_depth=PER_SHARE, steps=40, share=share) >= examples(PER_SHARE)

@@ -8,7 +8,7 @@ from msgspec import structs
 from ade import Status, Task
 from ade.errors import StaleLease, StaleWrite
 from ade.failures import FailureKind
-from ade.tasks.decisions import cancel, discard, lose_lease
+from ade.tasks.decisions import cancel, discard, lose_lease, replay
 from tests.conformance.scene import Scene, raw
 from tests.domain import ChangePrecondition, Verb, change
 
@@ -33,6 +33,18 @@ async def test_every_field_a_failure_touches_is_stored(scene: Scene) -> None:
         [running] = await scene.claim()
 
     assert (running.timeouts, running.throttles, running.attempt) == (1, 1, 2)
+
+
+async def test_a_governed_task_that_is_replayed_is_submitted_and_no_invariant_is_broken(scene: Scene) -> None:
+    running = await scene.start()
+    await scene.fail_for_good(running)
+    failed = await scene.get(running.id)
+
+    await scene.stores.tasks.commit(replay(failed, now=scene.clock.now(), required=("ours",)))
+
+    assert await scene.status(running.id) == Status.SUBMITTED
+    assert await scene.claim() == []
+    assert await scene.stores.maintenance.check_invariants() == []
 
 
 async def test_a_worker_that_lost_its_lease_cannot_finish(scene: Scene) -> None:

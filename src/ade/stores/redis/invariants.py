@@ -26,7 +26,6 @@ _STATUS_AFTER = {
     "task.released": "pending",
     "task.deferred": "pending",
     "task.recalled": "pending",
-    "task.replayed": "pending",
     "task.queued": "pending",
     "task.stalled": "stalled",
     "task.failed": "failed",
@@ -151,18 +150,19 @@ class _RecordReader:
             faults.append(("one_final_event", f"task {task_id} has {ends} final events in {lives} generation(s)"))
         status = _status(record)
         telling = [event for event in events if event.type not in SIDE_NOTES]
-        logged = status_after(telling[-1]) if telling else None
-        if logged is not None and logged != status:
+        if telling and not _fits(status, telling[-1]):
             last = telling[-1].type
             faults.append(("status_matches_log", f"task {task_id} is {status}, but its last event is {last}"))
         return faults
 
 
-def status_after(event: Event) -> str | None:
-    """Return the status of a task after an event, or None if the event does not determine it."""
+def _fits(status: str | None, event: Event) -> bool:
+    """Whether a task can have this status after the event."""
     if event.type == "task.created":
-        return str(event.payload.get("status", "pending"))
-    return _STATUS_AFTER.get(event.type)
+        return status == event.payload.get("status", "pending")
+    if event.type == "task.replayed":
+        return status in ("pending", "submitted")  # a governed task waits for its approval again
+    return status == _STATUS_AFTER.get(event.type, status)
 
 
 def _logged(record: Record) -> list[int]:
