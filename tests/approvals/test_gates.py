@@ -9,7 +9,7 @@ from msgspec import structs
 
 from ade.accounts.model import Account, Directory
 from ade.approvals.errors import InvalidPolicy
-from ade.approvals.gates import GateStanding, evaluate, still_stands
+from ade.approvals.gates import GateStanding, admitting_chain, evaluate, still_stands
 from ade.approvals.model import (
     Decision,
     Delegation,
@@ -183,6 +183,34 @@ def test_two_slots_that_were_delegated_to_one_person_are_one_vote() -> None:
     votes = [vote(1, "bob", chain=("ada", "bob")), vote(2, "bob", chain=("cyd", "bob"))]
 
     assert judged(votes, gate(named)).state is GateState.OPEN
+
+
+def test_a_person_and_the_delegates_of_that_person_are_one_vote() -> None:
+    """Ada and a friend of hers are not two of Ada and Cyd."""
+    named = Policy(id="named", deny_threshold=2, rules=(PolicyRule(needed=2, users=frozenset({"ada", "cyd"})),))
+    own, by_bob, by_dan = vote(1, "ada"), vote(2, "bob", chain=("ada", "bob")), vote(3, "dan", chain=("ada", "dan"))
+    away = [delegated("ada", "bob"), delegated("ada", "dan")]
+    cyd = vote(4, "cyd")
+
+    for votes in ([own, by_bob], [by_bob, by_dan], [own, by_bob, by_dan]):
+        assert judged(votes, gate(named), delegations=away).state is GateState.OPEN
+        assert judged([*votes, cyd], gate(named), delegations=away).state is GateState.APPROVED
+    against = structs.replace(own, decision=REJECT)
+    assert judged([against, by_bob, cyd], gate(named), delegations=away).state is GateState.OPEN
+    assert judged([by_bob, structs.replace(against, seq=5), cyd], gate(named)).state is GateState.OPEN
+
+
+def test_a_vote_for_one_who_has_voted_is_not_accepted() -> None:
+    named = Policy(id="named", rules=(PolicyRule(needed=2, users=frozenset({"ada", "cyd"})),))
+    away, people = [delegated("ada", "bob"), delegated("cyd", "bob")], Directory(PEOPLE.values())
+
+    def chain(asked: Gate, for_whom: str | None = None) -> tuple[str, ...] | None:
+        return admitting_chain(asked, "bob", for_whom, people, away, 100)
+
+    voted = structs.replace(gate(named), votes=(vote(1, "ada"),))
+    assert chain(gate(named), "ada") == ("ada", "bob")
+    assert chain(voted, "ada") is None
+    assert chain(voted) == ("cyd", "bob")
 
 
 def test_nobody_answers_for_or_through_the_author() -> None:

@@ -279,7 +279,18 @@ class Judge:
             stands = self._active.get(voter) and voter not in self._programs and not vote.get("is_dismissed")
             if stands and (rules or has_veto) and not any(self._has_a_hand(desk, each) for each in (voter, *chain)):
                 counted[self._who(voter)] = vote, rules
-        return counted
+        return self._once_for_each(counted)
+
+    def _once_for_each(self, counted: dict[str, Any]) -> dict[str, tuple[dict[str, Any], set[int]]]:
+        """Of the approvals for one person only one counts: that person's own, or the newest of the delegates."""
+        voted = {who for who, (vote, _) in counted.items() if not vote.get("chain")}
+        found, newest = {}, {}
+        for who, (vote, rules) in sorted(counted.items(), key=lambda each: each[1][0]["seq"]):
+            if vote["decision"] != "approve" or not vote.get("chain"):
+                found[who] = vote, rules
+            elif (owner := self._who(vote["chain"][0])) not in voted:
+                newest[owner] = who
+        return found | {who: counted[who] for who in newest.values()}
 
     def _rules_of(self, desk: Desk, vote: dict[str, Any], *, keeps_roles: bool) -> set[int]:
         voter, owner = vote["voter"], (vote.get("chain") or [vote["voter"]])[0]

@@ -161,9 +161,17 @@ def admitting_chain(
     if voter is None:
         return None
     for chain in eligibility.chains(voter, now):
-        if on_behalf_of in (None, chain[0]) and eligibility.admitting(voter, chain, now):
+        if on_behalf_of not in (None, chain[0]) or (len(chain) > 1 and has_voted(gate, chain[0], directory)):
+            continue
+        if eligibility.admitting(voter, chain, now):
             return chain if len(chain) > 1 else ()
     return None
+
+
+def has_voted(gate: Gate, account_id: str, directory: Directory) -> bool:
+    """Whether the person behind the account has voted, so that no delegate can."""
+    eligibility = _Eligibility(gate, directory, ())
+    return directory.who(account_id) in eligibility.own_voters(eligibility.counted(gate.votes))
 
 
 def seats(gate: Gate, directory: Directory) -> tuple[tuple[str, ...], ...]:
@@ -180,8 +188,12 @@ def uncounted(gate: Gate, directory: Directory) -> dict[int, str]:
     """Return why votes do not count, by their `seq`; votes that count are left out."""
     eligibility = _Eligibility(gate, directory, (), keeps_roles=gate.state not in UNDECIDED)
     newest = {vote.seq for vote in eligibility.counted(gate.votes).values()}
-    reasons = {vote.seq: eligibility.why_not(vote) for vote in gate.votes if vote.seq not in newest}
-    return {seq: reason or "the same person voted again later" for seq, reason in reasons.items()}
+    return {
+        vote.seq: eligibility.why_not(vote)
+        or ("another vote replaced it" if vote.chain else "the same person voted again later")
+        for vote in gate.votes
+        if vote.seq not in newest
+    }
 
 
 def rules_in_force(gate: Gate, now: int) -> tuple[PolicyRule, ...]:
@@ -228,7 +240,7 @@ class _Eligibility:
 
     def counted(self, votes: Sequence[Vote]) -> dict[str, Vote]:
         """Return the newest vote of each person, if it counts. A vote that no longer counts does not revive an older
-        one."""
+        one. Of the approvals for one person, only one counts: the person's own, or the newest of the delegates."""
         newest: list[tuple[set[str], Vote]] = []
         for vote in sorted(votes, key=lambda vote: vote.seq):
             if vote.is_dismissed or vote.digest != self._gate.digest:
@@ -238,7 +250,26 @@ class _Eligibility:
             for known, _ in (same := [each for each in newest if each[0] & names]):
                 names |= known
             newest = [each for each in newest if each not in same] + [(names, vote)]
-        return {self._directory.who(vote.voter): vote for _, vote in newest if not self.why_not(vote)}
+        counted = {self._directory.who(vote.voter): vote for _, vote in newest if not self.why_not(vote)}
+        voted = self.own_voters(counted)
+        delegates = {
+            self._directory.who(vote.chain[0]): who
+            for who, vote in sorted(counted.items(), key=lambda each: each[1].seq)
+            if vote.chain and vote.decision is Decision.APPROVE
+        }
+        return {
+            who: vote
+            for who, vote in counted.items()
+            if not vote.chain
+            or vote.decision is not Decision.APPROVE
+            or ((person := self._directory.who(vote.chain[0])) not in voted and delegates[person] == who)
+        }
+
+    @staticmethod
+    def own_voters(counted: Mapping[str, Vote]) -> set[str]:
+        """Return the people who have voted themselves."""
+        own = {who: vote for who, vote in counted.items() if not vote.chain}
+        return {*own, *(vote.person for vote in own.values() if vote.person)}
 
     def filled(self, counted: Mapping[str, Vote]) -> dict[Slot, str]:
         """Return the slots that the approvals among these votes fill, and the person in each."""

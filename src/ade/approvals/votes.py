@@ -16,7 +16,7 @@ from ade.approvals.errors import (
     ReauthenticationNeeded,
     UnknownApproval,
 )
-from ade.approvals.gates import admitting_chain
+from ade.approvals.gates import admitting_chain, has_voted
 from ade.approvals.model import (
     MAX_STEP_REQUESTS,
     UNDECIDED,
@@ -308,7 +308,10 @@ def is_conflicted(gate: Gate, account: str, people: ReviewerDirectory) -> bool:
 
 def _not_asked(gate: Gate, ballot: VoteRequest, people: ReviewerDirectory, now: int) -> str:
     able = people.standing(gate, now).may_vote
-    for_whom = f" for {ballot.on_behalf_of}" if ballot.on_behalf_of else ""
+    owner = ballot.on_behalf_of
+    if owner and has_voted(gate, owner, people.directory):
+        return f"{owner} has voted, so {ballot.voter} cannot vote for {owner}"
+    for_whom = f" for {owner}" if owner else ""
     return f"{ballot.voter} is not a reviewer here{for_whom}; those who can answer: {names_of(able)}"
 
 
