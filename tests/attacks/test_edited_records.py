@@ -11,6 +11,7 @@ import redis
 from ade.approvals.delegations import DELEGATIONS
 from ade.approvals.review_requests import review_of
 from tests.attacks.site import PASSWORD, Site
+from tests.attacks.test_an_admins_token import signed_in
 from tests.domain import Delegation
 
 GUARD = [{"do": "demand", "name": "pay", "policy": "one", "reason": "money"}]
@@ -208,7 +209,8 @@ RITAS = [{"id": "one", "rules": [{"needed": 1, "users": ["rita"]}]}]
 
 
 async def _lent(site: Site, by: str, to: str, **fields: object) -> str:
-    answer = await site.ask(by, "POST", "/delegations", {"delegate": to, "ends": 3_600, **fields})
+    browser = await signed_in(site, by)
+    answer = await browser.ask("POST", "/delegations", {"delegate": to, "ends": 3_600, **fields})
     assert answer.status == 201, answer
     return str(answer.json()["id"])
 
@@ -274,7 +276,10 @@ async def test_honest_delegations_are_no_difference(site: Site) -> None:
     await _do(site, "rita", "DELETE", f"/delegations/{lent}")
     await _do(site, "rob", "DELETE", f"/delegations/{passed_on}")
     task_id = await _reviewed(site)
-    await _do(site, "rita", "POST", f"/approvals/{task_id}/delegate", {"to": "rosa"})
+    rita = await signed_in(site, "rita")
+    tag = (await rita.ask("GET", f"/approvals/{task_id}")).headers["etag"]
+    alone = await rita.ask("POST", f"/approvals/{task_id}/delegate", {"to": "rosa"}, **{"if-match": tag})
+    assert alone.status < 300, alone
     await site.vote("rosa", task_id)
     await site.until(task_id, "completed")
     assert review_of(await site.task(task_id)).gates[0].votes[0].chain == ("rita", "rosa")

@@ -58,7 +58,7 @@ def _added(rule: dict[str, Any], due: Sequence[dict[str, Any]], what: str) -> se
     """Those whom steps of every policy that the rule stands for add to it."""
     added = [
         {name for step in due if step.get("policy", 0) == number for name in step[what]}
-        for number in rule.get("policies", [0])
+        for number in rule.get("policies") or [0]
     ]
     return set.intersection(*added) if added else set()
 

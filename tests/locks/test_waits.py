@@ -373,5 +373,5 @@ async def test_what_was_stored_about_a_wait_is_gone_after_it(play: Play) -> None
 async def test_a_run_that_waits_for_its_own_task_is_told_at_once(play: Play) -> None:
     run = await play.start()
 
-    with pytest.raises(DeadlockVictim, match="its own end"):
+    with pytest.raises(DeadlockVictim, match="its own result"):
         await play.runs.wait(RunReference(run.id, str(run.run_id)), run.id, asyncio.Event().wait())

@@ -209,7 +209,7 @@ def rules_in_force(gate: Gate, now: int) -> tuple[PolicyRule, ...]:
 
 def _after(rule: PolicyRule, steps: Sequence[PolicyStep]) -> PolicyRule:
     """Return the rule after these steps. One that stands for several policies gets those whom each of them adds."""
-    added = [[step for step in steps if step.policy == number] for number in rule.policies]
+    added = [[step for step in steps if step.policy == number] for number in rule.escalating]
     if not added or not all(added):
         return rule
     users = [frozenset[str]().union(*(step.users for step in own)) for own in added]

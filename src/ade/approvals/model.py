@@ -122,6 +122,9 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     longest_ms: int = MAX_POLICY_MS
 
 
+NO_POLICY = -1
+
+
 class PolicyRule(Struct, frozen=True, kw_only=True):
     """A number of different people among these users and the holders of these roles."""
 
@@ -130,8 +133,13 @@ class PolicyRule(Struct, frozen=True, kw_only=True):
     roles: frozenset[str] = frozenset()
     name: str = ""
     # The numbers of the combined policies that it stands for: it gets those whom the escalation steps of each of them
-    # add. Empty: no step adds to it.
-    policies: tuple[int, ...] = (0,)
+    # add. Empty: it is of the first policy, or of the only one. NO_POLICY: no step adds to it.
+    policies: tuple[int, ...] = ()
+
+    @property
+    def escalating(self) -> tuple[int, ...]:
+        """The numbers of the policies whose steps add to it."""
+        return self.policies or (0,)
 
     def admits(self, account: Account) -> bool:
         """Whether this account is among the users or has one of the roles."""

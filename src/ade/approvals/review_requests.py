@@ -256,7 +256,7 @@ def is_escalating(gate: Gate, standing: GateStanding, *, now: int) -> bool:
 
 def _helps(gate: Gate, step: PolicyStep, standing: GateStanding) -> bool:
     """Whether this step adds to a rule for which there are too few people."""
-    return any(step.policy in gate.policy.rules[number].policies for number in standing.unmet)
+    return any(step.policy in gate.policy.rules[number].escalating for number in standing.unmet)
 
 
 def escalated(gate: Gate, number: int, *, now: int) -> Event:

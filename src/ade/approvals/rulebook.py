@@ -9,7 +9,7 @@ from ade.accounts.model import SYSTEM
 from ade.approvals.digest import Preview
 from ade.approvals.errors import InvalidPolicy
 from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict, GuardRuling, values_at
-from ade.approvals.model import Policy, PolicyRule, PolicyStep, Recheck, Subject, Timeouts, check_policy
+from ade.approvals.model import NO_POLICY, Policy, PolicyRule, PolicyStep, Recheck, Subject, Timeouts, check_policy
 from ade.approvals.risk import ResourceSource, Risk, RiskLevel, usual_quorum
 from ade.common.patterns import folded, matches_any, text_pattern
 from ade.locks.model import LockRule
@@ -401,7 +401,7 @@ def _layers(by_policy: Mapping[int, PolicyRule], policies: Sequence[Policy]) -> 
     done = 0
     for needed in sorted({rule.needed for rule in by_policy.values()}):
         sharing = tuple(number for number, rule in by_policy.items() if rule.needed >= needed)
-        escalating = sharing if all(policies[number].steps for number in sharing) else ()
+        escalating = sharing if all(policies[number].steps for number in sharing) else (NO_POLICY,)
         layers[escalating] = layers.get(escalating, 0) + needed - done
         done = needed
     for escalating, needed in layers.items():
@@ -435,7 +435,7 @@ def _is_within(rule: PolicyRule, other: PolicyRule) -> bool:
 
 def _escalated(rule: PolicyRule, steps: Sequence[PolicyStep]) -> PolicyRule:
     """Return the rule with all that escalation steps could add to it."""
-    own = [step for step in steps if step.policy in rule.policies]
+    own = [step for step in steps if step.policy in rule.escalating]
     users = rule.users.union(*(step.users for step in own))
     return structs.replace(rule, users=users, roles=rule.roles.union(*(step.roles for step in own)))
 
@@ -445,7 +445,7 @@ def _all_steps(
 ) -> tuple[PolicyStep, ...]:
     """Return the steps of all policies in order, each with the number of its own. Those that change no rule are left
     out."""
-    escalating = {number for rule in rules for number in rule.policies}
+    escalating = {number for rule in rules for number in rule.escalating}
     steps = [
         structs.replace(step, policy=number)
         for number, policy in enumerate(policies)
