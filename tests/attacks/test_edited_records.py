@@ -277,8 +277,7 @@ async def test_honest_delegations_are_no_difference(site: Site) -> None:
     await _do(site, "rob", "DELETE", f"/delegations/{passed_on}")
     task_id = await _reviewed(site)
     rita = await signed_in(site, "rita")
-    tag = (await rita.ask("GET", f"/approvals/{task_id}")).headers["etag"]
-    alone = await rita.ask("POST", f"/approvals/{task_id}/delegate", {"to": "rosa"}, **{"if-match": tag})
+    alone = await rita.ask("POST", f"/approvals/{task_id}/delegate", {"to": "rosa"})
     assert alone.status < 300, alone
     await site.vote("rosa", task_id)
     await site.until(task_id, "completed")
