@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from ade import Status
 from ade.composition.stores import upgrade_store
 from ade.errors import StoreTooNew, StoreTooOld
 from ade.settings import Settings
 from ade.stores.redis.upgrade import SCHEMA
-from ade.tasks.lifecycle import Status
 from tests.domain import ClaimRequest, RedisSettings, TaskQuery, open_stores
 from tests.servers.server import Server
 from tests.waiting import eventually

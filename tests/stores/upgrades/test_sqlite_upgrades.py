@@ -10,13 +10,13 @@ from typing import Any
 import apsw
 import pytest
 
+from ade import Status
 from ade.cli.exit_codes import ExitCode
 from ade.composition.stores import open_read_only, upgrade_store
 from ade.errors import DiskFull, StoreTooOld
 from ade.settings import Settings
 from ade.stores.sqlite.connection import connect
 from ade.stores.sqlite.schema import migrations
-from ade.tasks.lifecycle import Status
 from tests.domain import ClaimRequest, Stores, TaskQuery, open_stores
 
 HERE = Path(__file__).parent
