@@ -81,19 +81,27 @@ async def test_a_file_replaced_before_the_first_write_is_noticed_too(
         await scene.add()
 
 
+async def until_refused(scene: Scene) -> None:
+    """Wait until a write is refused, which takes less than a second."""
+
+    async def is_refused() -> bool:
+        try:
+            await scene.add()
+        except StoreReplaced:
+            return True
+        return False
+
+    await eventually(is_refused, 5)
+
+
 @pytest.mark.parametrize("end", ["-wal", "-shm"])
 async def test_a_removed_log_is_noticed_by_reads_and_writes(scene: Scene, path: Path, end: str) -> None:
     running = await scene.start()
     path.with_name(path.name + end).unlink()
 
-    async def is_noticed() -> bool:
-        try:
-            await scene.stores.tasks.get(["x"])
-        except StoreReplaced:
-            return True
-        return False
-
-    await eventually(is_noticed, 5)
+    await until_refused(scene)
+    with pytest.raises(StoreReplaced):
+        await scene.stores.tasks.get(["x"])
     for write in (scene.add(), scene.succeed(running)):
         with pytest.raises(StoreReplaced, match="removed or replaced while in use"):
             await write
@@ -109,8 +117,7 @@ async def test_a_file_behind_a_link_is_watched_with_its_log(path: Path, tmp_path
     await scene.add()
     path.with_name(path.name + "-wal").unlink()
 
-    with pytest.raises(StoreReplaced):
-        await scene.add()
+    await until_refused(scene)
     await stores.close()
 
 

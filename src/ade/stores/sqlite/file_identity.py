@@ -47,7 +47,7 @@ class FileIdentity:
         self._shown = str(place.path)
         self._path = path
         self._wal_path, self._shm_path = f"{path}-wal", f"{path}-shm"
-        self._database: Inode | None = None
+        self.database: Inode | None = None
         self._wal: Inode | None = None  # None without a write-ahead log
         self._shm: Inode | None = None
         self._connections = 0
@@ -61,13 +61,13 @@ class FileIdentity:
 
     def note_opened(self, connection: apsw.Connection) -> None:
         """Record the files of a new connection. Raises StoreReplaced if they are not those of the other connections."""
-        if self._database is not None:
+        if self.database is not None:
             self.check()
             if value(connection, "meta.get", key=STORE_ID) != self.store_id:
                 raise self._replaced("was replaced while in use", can_save=False)
         if self._connections == 0:  # the last connection of all processes removes the log
             has_log = connection.pragma("journal_mode") == "wal"
-            self._database = inode_of(self._path)
+            self.database = inode_of(self._path)
             self._wal = inode_of(self._wal_path) if has_log else None
             self._shm = inode_of(self._shm_path) if has_log else None
         self._connections += 1
@@ -102,10 +102,10 @@ class FileIdentity:
 
     def check(self) -> None:
         """Raise StoreReplaced if a file is not the one that was opened: writes would be lost, or two stores mixed."""
-        if self._database is None:
+        if self.database is None:
             return
         found = inode_of(self._path)
-        if found != self._database:
+        if found != self.database:
             raise self._replaced("was removed while in use" if found is None else "was replaced while in use")
         if self._wal is not None and inode_of(self._wal_path) != self._wal:
             raise self._log_removed("write-ahead log (-wal)")
@@ -117,7 +117,7 @@ class FileIdentity:
 
         If only the log was removed, the process that still has it open writes its contents into the database.
         """
-        if self._database is None:
+        if self.database is None:
             return
         self.trouble = None
         try:
@@ -128,12 +128,6 @@ class FileIdentity:
             if self._is_only_log_missing():
                 self._save_log(connection)
                 self.trouble = self._log_removed("write-ahead log (-wal)")
-
-    @property
-    def files(self) -> list[tuple[str, Inode]]:
-        """The database and its log with their inodes, for a check before every commit."""
-        named = [(self._path, self._database), (self._wal_path, self._wal)]
-        return [(path, inode) for path, inode in named if inode is not None]
 
     def _check_contents(self, connection: apsw.Connection) -> None:
         """Raise StoreReplaced if the contents of the file were replaced. Reads a page past the cache of SQLite."""
@@ -151,7 +145,7 @@ class FileIdentity:
                 raise self._replaced("was overwritten by another store while in use", can_save=False)
 
     def _is_only_log_missing(self) -> bool:
-        if self._wal is None or inode_of(self._wal_path) is not None or inode_of(self._path) != self._database:
+        if self._wal is None or inode_of(self._wal_path) is not None or inode_of(self._path) != self.database:
             return False
         return inode_of(self._shm_path) in (None, self._shm)
 
@@ -179,7 +173,7 @@ class FileIdentity:
 
     def _how_to_save(self) -> str:
         """Return the sentences that say how to copy the files that this process still has open."""
-        database, log = self._descriptor(self._database), self._descriptor(self._wal)
+        database, log = self._descriptor(self.database), self._descriptor(self._wal)
         if database is None:
             return "Put the file back, or restore the newest backup, and restart"
         saved = f"{self._path}.saved"

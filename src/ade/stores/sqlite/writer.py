@@ -133,7 +133,7 @@ class FileWriteChecks(WriteChecks):
     ) -> None:
         self._place = place
         self._identity = identity
-        self._files: list[tuple[str, tuple[int, int]]] = []
+        self._database: tuple[int, int] | None = None
         self._looked_at = 0.0
         self._logged: str | None = None
         self._min_free = min_free_percent
@@ -175,25 +175,21 @@ class FileWriteChecks(WriteChecks):
             raise StoreUnavailable(
                 f"{self._place.path} met {self._io_errors} input/output errors in a row; not written for a while"
             )
-        self.check_identity()
+        with suppress(OSError):
+            status = os.stat(self._place.path)  # noqa: PTH116  # before every commit, and faster than a Path
+            if (status.st_dev, status.st_ino) == self._database and self._identity.trouble is None:
+                return
+        self._identity.check()
 
     def check_identity(self) -> None:
-        if self._identity.trouble is not None:
-            self._identity.check()
-        for path, inode in self._files:
-            with suppress(OSError):
-                status = os.stat(path)  # noqa: PTH116  # before every commit, and faster than a Path
-                if (status.st_dev, status.st_ino) == inode:
-                    continue
-            self._identity.check()
+        self._identity.check()
 
     def note_opened(self, connection: apsw.Connection) -> None:
         self._identity.note_opened(connection)
-        self._files = self._identity.files
+        self._database = self._identity.database
 
     def note_closed(self) -> None:
         self._identity.note_closed()
-        self._files = self._identity.files
 
     def look(self, connection: apsw.Connection) -> None:
         now = time.monotonic()
