@@ -1,6 +1,7 @@
 """Files of a database are removed or replaced under running processes: all of them notice within a second, nothing more
 is accepted, and everything that was accepted can be saved."""
 
+import os
 import re
 import shutil
 import signal
@@ -188,3 +189,14 @@ async def test_a_restart_creates_no_new_store_where_one_was(scene: Scene) -> Non
         assert done.returncode == ExitCode.STORE
         assert "store_missing" in done.stderr
     assert not scene.path.exists()
+
+
+def test_a_worker_that_its_supervisor_restarts_creates_no_store(tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "ade.cli", "worker", "--app", "ade.demo:ade", "--store", f"sqlite:///{tmp_path}/a.db"]
+    done = subprocess.run(
+        line, env={**os.environ, "ADE_RESTARTED": "1"}, check=False, capture_output=True, text=True, timeout=30
+    )
+
+    assert done.returncode == ExitCode.STORE
+    assert "store_missing" in done.stderr
+    assert list(tmp_path.iterdir()) == []
