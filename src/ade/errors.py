@@ -257,10 +257,23 @@ class StoreReadOnly(StoreError):
     code = "store_read_only"
 
 
+class StoreReplaced(StoreUnavailable):
+    """A file of the database was removed or replaced while in use. Nothing more is written; save what is still open."""
+
+    code = "store_replaced"
+
+
 class StoreTooNew(StoreError):
-    """The database was written by a newer version of ADE. Upgrade ADE; nothing was changed."""
+    """The store was upgraded by a newer version of ADE. Restart with that version; nothing was changed."""
 
     code = "store_too_new"
+
+
+class StoreTooOld(StoreError):
+    """The store was written by an older version of ADE and must be upgraded first. Nothing was changed."""
+
+    code = "store_too_old"
+    usual_advice = "`ade upgrade` copies the store and upgrades it"
 
 
 class StoreForeign(StoreError):

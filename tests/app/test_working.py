@@ -71,6 +71,7 @@ def test_a_guardian_can_renew_in_the_name_of_its_worker(ade: Ade) -> None:
 
 
 def test_a_guardian_keeps_the_units_of_its_workers_agent(ade: Ade) -> None:
+    Call(ade.open(), ade.portal).wait()  # a guardian creates no store
     spec = guardian_spec(structs.replace(ade.settings, worker=WorkerSettings()))
     assert spec is not None
     worker = Worker(id="w1", hostname="h", pid=1, started_at=0, version="0")

@@ -24,7 +24,7 @@ MOST_WITH_ONE_USER = 20
 MOST_GERUNDS = 10
 MOST_WITHOUT_DOCSTRING = 0
 MOST_INNER_IMPORTS = 91  # goal: 60
-MOST_PORT_METHODS = 94  # why not 60: decision 0021
+MOST_PORT_METHODS = 95  # why not 60: decision 0021
 SOURCE_SUFFIXES = {".py", ".sql", ".lua", ".toml", ".html", ".css", ".js"}
 NAMES_WITHOUT_MEANING = {"utils", "util", "helpers", "helper", "misc", "manager"}
 # One user in the same directory, on purpose: one file per agent program, per kind of record of a store, and per section

@@ -1,8 +1,11 @@
 """Whether a server can do its work, and how everything is."""
 
 import asyncio
+from pathlib import Path
 from typing import Any, cast
 
+import apsw
+import pytest
 from msgspec.structs import replace
 
 from ade import VERSION
@@ -11,7 +14,7 @@ from ade.events.feed import events_after
 from ade.server.health import FindingsVerdict, health, readiness
 from ade.stores.ports import Stores, WorkerStore
 from ade.worker.views import WorkersLiveness
-from tests.domain import Queue, Worker
+from tests.domain import Queue, Worker, open_stores
 from tests.tasks.queue_driver import QueueDriver
 from tests.worker.harness import Replaced
 
@@ -56,6 +59,32 @@ async def test_a_store_that_is_away_is_told_without_its_place(stores: Stores) ->
     found = await readiness(with_workers(stores, refuse), timeout_s=PATIENCE_S)
     assert not found.is_ready
     assert found.checks["store"] == "cannot be used (store_unavailable)"
+
+
+@pytest.mark.parametrize("end", ["", "-wal"])
+async def test_a_server_whose_files_were_removed_is_not_ready(tmp_path: Path, end: str) -> None:
+    opened = await open_stores(f"sqlite:///{tmp_path / 'ade.db'}")
+    assert (await readiness(opened, timeout_s=PATIENCE_S)).is_ready
+    (tmp_path / f"ade.db{end}").unlink()
+
+    found = await readiness(opened, timeout_s=PATIENCE_S)
+
+    assert not found.is_ready
+    assert found.checks["store"] == "cannot be used (store_replaced)"
+    await opened.close()
+
+
+async def test_a_server_that_can_read_and_not_write_is_not_ready(tmp_path: Path) -> None:
+    opened = await open_stores(f"sqlite:///{tmp_path / 'ade.db'}")
+    newer = apsw.Connection(str(tmp_path / "ade.db"))
+    newer.pragma("user_version", 999)
+    newer.close()
+
+    found = await readiness(opened, timeout_s=PATIENCE_S)
+
+    assert found.checks["store"] == "cannot be used (store_too_new)"
+    assert found.checks["migrations"] == "store_too_new"
+    await opened.close()
 
 
 async def test_only_its_own_loops_make_a_server_unready(queue: QueueDriver, stores: Stores) -> None:

@@ -60,6 +60,7 @@ async def audit_report(
         holds=not differences,
         entries=checked,
         seq=head.seq,
+        begins_after=(await copy.base()).seq,
         hash=head.hash,
         approved_starts=proof.starts,
         unknown_starts=proof.unknown,

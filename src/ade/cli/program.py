@@ -96,6 +96,9 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "backup": CommandEntry(
             "ade.worker.commands.maintenance:backup", "Copy the store to a new file while it is in use."
         ),
+        "upgrade": CommandEntry(
+            "ade.worker.commands.maintenance:upgrade", "Upgrade the store to this version, after a copy was made."
+        ),
         "archive": CommandEntry("ade.worker.commands.maintenance:archive", "Archive and prune finished tasks now."),
         "audit": CommandEntry(
             "ade.events.commands:audit", "Verify and export the tamper-evident copy of the event log."

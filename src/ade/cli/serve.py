@@ -17,14 +17,15 @@ from ade.cli.parameters import DURATION
 from ade.common.text import without_password
 from ade.composition.app_store import OpenStore
 from ade.composition.server import allow_many_files
+from ade.composition.stores import upgrade_if_allowed
 from ade.composition.worker import add_agents
-from ade.errors import NeedsStore
+from ade.errors import NeedsStore, StoreMissing
 from ade.logs import configure
 from ade.server.addresses import is_loopback
 from ade.settings import Settings
 from ade.settings.sections import HttpSettings
 from ade.tasks.identifiers import QUEUE as WEBHOOKS
-from ade.worker.supervisor import Handover, StopSignals
+from ade.worker.supervisor import Handover, StopSignals, is_restarted
 from ade.worker.supervisor import serve as supervisor_serve
 
 if TYPE_CHECKING:  # loaded by the code that starts the server
@@ -42,8 +43,11 @@ Greeting = Callable[[Ade, OpenStore, "RunningServer"], Awaitable[None]]
 def serve_app(session: "Session") -> ExitCode:
     """Run a worker until it is stopped, and report the tasks that it returned to the queue."""
     app = _app_with_tasks(session)
+    if is_restarted() and not session.has_store():
+        raise StoreMissing("the store was removed, and no process creates a store again that existed before")
 
     async def work(signals: StopSignals) -> Handover:
+        await upgrade_if_allowed(session.settings)
         async with app:
             return await app.work(signals.stop, signals.hurry)
 
@@ -76,6 +80,7 @@ def serve_over_http(session: "Session", greet: Greeting, *, has_tasks: bool) -> 
     listening = open_socket(session.settings.http)
 
     async def work(signals: StopSignals) -> Handover:
+        await upgrade_if_allowed(session.settings)
         async with app, serve_http(app, listening, signals.hurry) as served:
             spare_collections()
             await greet(app, await app.open(), served)

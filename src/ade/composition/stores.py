@@ -1,7 +1,7 @@
 """Opens stores by URL: in full, for reading only, and for the renewal of leases by a watchdog."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,7 +16,7 @@ from ade.locks.model import LockLimits
 from ade.server.context import Services
 from ade.settings import Settings
 from ade.settings.sections import TaskSettings
-from ade.stores.ports import Clock, Renewal, Stores
+from ade.stores.ports import Clock, Renewal, Stores, UpgradedStore
 from ade.stores.sqlite.files import place_of
 from ade.tasks.model import Worker
 from ade.tasks.payloads import Payloads
@@ -57,24 +57,55 @@ def _is_blank(file: Path) -> bool:
 
 
 async def open_stores(
-    url: str, settings: Settings | None = None, clock: Clock | None = None, *, must_exist: bool = False
+    url: str,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    *,
+    must_exist: bool = False,
+    store_id: str = "",
 ) -> Stores:
-    """Open the store at a URL. With `must_exist`, raises StoreMissing instead of creating it. Raises InvalidUrl."""
-    if must_exist and not store_exists(url):
+    """Open the store at a URL. Raises InvalidUrl.
+
+    With `must_exist`, raises StoreMissing instead of creating it; with `store_id`, also StoreReplaced if it is another.
+    """
+    if (must_exist or store_id) and not store_exists(url):
         raise StoreMissing(f"there is no store at {file_of(url)}", advice=StoreMissing.usual_advice)
     settings = settings or Settings()
+    open_it, _ = _backend(url)
     if url.startswith(_REDIS):
-        from ade.stores.redis.store import open_redis
+        return await open_it(url, settings.redis, clock, limits=settings.limits)
+    return await open_it(url, settings.store, clock, limits=settings.limits, store_id=store_id)
 
-        return await open_redis(url, settings.redis, clock, limits=settings.limits)
+
+def _backend(url: str) -> tuple[Callable[..., Awaitable[Stores]], Callable[..., Awaitable[UpgradedStore]]]:
+    """Return the functions that open and upgrade a store. Imports only the backend in use. Raises InvalidUrl."""
+    if url.startswith(_REDIS):
+        from ade.stores.redis.store import open_redis, upgrade_redis
+
+        return open_redis, upgrade_redis
     if url == "memory://" or url.startswith("sqlite:"):
-        from ade.stores.sqlite.store import open_sqlite  # import only the backend in use
+        from ade.stores.sqlite.store import open_sqlite, upgrade_sqlite
 
-        return await open_sqlite(url, settings.store, clock, limits=settings.limits)
+        return open_sqlite, upgrade_sqlite
     raise InvalidUrl(
         f"store URL {without_password(url)!r} is not supported: use sqlite:///path/to/file.db, memory://, redis://host:port,"
         " rediss://, redis+sentinel:// or redis+cluster://"
     )
+
+
+async def upgrade_store(url: str, settings: Settings, copy_to: Path | None = None) -> UpgradedStore:
+    """Upgrade a store to the schema of this release, after a copy of it was made. Raises StoreMissing, StoreTooNew."""
+    if not store_exists(url):
+        raise StoreMissing(f"there is no store at {file_of(url)}", advice=StoreMissing.usual_advice)
+    _, upgrade = _backend(url)
+    return await upgrade(url, settings.redis if url.startswith(_REDIS) else settings.store, copy_to)
+
+
+async def upgrade_if_allowed(settings: Settings) -> None:
+    """Upgrade an existing store if the setting store.upgrade allows it, before a process works on it."""
+    url = settings.store.url
+    if settings.store.upgrade and store_exists(url):
+        await upgrade_store(url, settings)
 
 
 def lock_limits(settings: Settings) -> LockLimits:
@@ -135,6 +166,7 @@ class StoreLocation(Struct, frozen=True):
 
     url: str
     settings: Settings
+    store_id: str = ""
 
 
 class WatchdogStoreSpec(Struct, frozen=True):
@@ -153,7 +185,8 @@ def renewer(about: str) -> Callable[[Mapping[str, str]], Renewal]:
     from ade.logs import configure  # logging takes 3 ms, which commands that only read do not need
 
     configure(location.settings.log.format, location.settings.log.level)  # its lines appear among those of the worker
-    stores = asyncio.run(open_stores(location.url, location.settings))
+    opening = open_stores(location.url, location.settings, must_exist=True, store_id=location.store_id)
+    stores = asyncio.run(opening)
 
     def renew(runs: Mapping[str, str]) -> Renewal:
         renewal = stores.workers.renew(spec.worker, runs, lease_ms=spec.lease_ms)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,7 @@ _EVERY_S = 1.0
 _PAGE = 5_000
 _FAR_BEHIND = 20  # consecutive full pages: from here on, copy without pauses, however busy the worker is
 _PAUSE_S = 10.0
+_ROTATE_EVERY_S = 10.0
 
 
 @asynccontextmanager
@@ -93,6 +95,10 @@ async def audit_jobs(
     async with open_audit(url, audit_url) as copy:
         copier = AuditCopyJob(stores.events, copy)
         jobs = [MaintenanceJob(name="audit", every_s=_EVERY_S, perform=copier.copy_page, may_run=copier.may_run)]
+        if events is not None and events.audit_max_mb:
+            folder = None if events.audit_archive_dir is None else Path(events.audit_archive_dir)
+            rotate = partial(copy.rotate, events.audit_max_mb << 20, folder)
+            jobs.append(MaintenanceJob(name="audit_rotation", every_s=_ROTATE_EVERY_S, perform=rotate))
         if events is not None and events.anchor_every_s:
             anchors = AnchorJob(stores, copy, events)
             jobs.append(MaintenanceJob(name="anchors", every_s=events.anchor_every_s, perform=anchors.anchor))
@@ -130,11 +136,11 @@ def worker_options(settings: Settings) -> WorkerOptions:
     return WorkerOptions(**structs.asdict(settings.worker), lock_limits=limits, deadlock_detection=detects)
 
 
-def guardian_spec(settings: Settings) -> WatchdogSpec | None:
+def guardian_spec(settings: Settings, store_id: str = "") -> WatchdogSpec | None:
     """Return the watchdog of a worker. None if disabled, or if no other process can open the store (in memory)."""
     if not settings.worker.lease_guard or settings.store.url == "memory://":
         return None
-    return WatchdogSpec(RENEWER, msgspec.json.encode(StoreLocation(settings.store.url, settings)).decode())
+    return WatchdogSpec(RENEWER, msgspec.json.encode(StoreLocation(settings.store.url, settings, store_id)).decode())
 
 
 def add_agents(app: "Ade") -> None:
@@ -191,7 +197,7 @@ async def work(
             middleware=(*tracing(settings), *app.middlewares),
             settings=settings,
             jobs=jobs,
-            guardian=guardian_spec(settings),
+            guardian=guardian_spec(settings, opened.stores.id),
             probe=probe,
         )
         return await runtime.run(stop, hurry)

@@ -40,6 +40,7 @@ class AuditReport(Struct, frozen=True, kw_only=True):
     holds: bool
     entries: int  # that were checked
     seq: int = 0  # of the last of them
+    begins_after: int = 0  # seq of the last entry that was rotated out; 0: the chain begins with its first entry
     hash: str = GENESIS
     approved_starts: int = 0  # runs that people had to approve, computed again
     unknown_starts: int = 0  # those whose approval is older than the copy

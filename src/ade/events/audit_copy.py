@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -25,6 +26,15 @@ class AuditCopy(Protocol):
 
     async def head(self) -> AuditHead:
         """Return the seq and hash of the last entry."""
+
+    async def base(self) -> AuditHead:
+        """Return the last entry that was rotated out of the copy: the chain continues from its hash."""
+
+    async def rotate(self, max_bytes: int, folder: Path | None) -> int:
+        """Move the oldest entries to a file in the folder, or drop them, if the copy is larger than `max_bytes`.
+
+        Returns how many; 0 if there is nothing to do.
+        """
 
     async def append(self, events: Sequence[Event]) -> AuditHead:
         """Append the events after the head, durably and atomically. Returns the new head."""
@@ -110,7 +120,7 @@ async def verify(log: EventLog, copy: AuditCopy, check: EventCheck | None = None
     recompute the approval of every run that needed one.
     """
     await _checked_head(log, copy)
-    total, checked, head = await copy.count(), 0, AuditHead()
+    total, checked, head = await copy.count(), 0, await copy.base()
     yield checked, total
     while entries := await copy.entries(head.seq, _PAGE):
         await _check(log, head, entries)
@@ -145,7 +155,7 @@ async def read_chain_head(log: EventLog, copy: AuditCopy) -> AuditHead:
     if len(entries) == _END:  # the hash before the first of these entries is unknown
         await _check(log, AuditHead(entries[0].seq, entries[0].hash), entries[1:])
     else:
-        await _check(log, AuditHead(), entries)
+        await _check(log, await copy.base(), entries)
     return head
 
 
@@ -192,7 +202,7 @@ async def _checked_head(log: EventLog, copy: AuditCopy) -> AuditHead:
 
 async def _check_that_it_is_ours(log: EventLog, copy: AuditCopy, head: AuditHead) -> None:
     """Reject the copy of another store: a copy that exists although this store has copied nothing yet."""
-    events = await log.read(0, 1)
+    events = await log.read((await copy.base()).seq, 1)
     if not events or events[0].seq > head.seq:
         return
     entries = await copy.entries(events[0].seq - 1, 1)

@@ -69,6 +69,8 @@ async def verify_chain(session: "Session", anchor_file: str | None, key_file: st
         session.out.document(report)
         return
     session.out.line(f"The chain is valid: {_entries(report.entries)} up to seq {report.seq}, hash {report.hash}")
+    if report.begins_after:
+        session.out.line(f"Entries up to seq {report.begins_after} were rotated out, and are not verified")
     session.out.line(f"Records that match the log: {report.records}")
     if report.anchors:
         session.out.line(f"Anchors that the chain contains: {report.anchors}")
@@ -97,8 +99,9 @@ async def _verified_here(session: "Session", anchors: list[Anchor]) -> AuditRepo
 async def _with_anchors(
     report: AuditReport, anchors: list[Anchor], hash_at: Callable[[int], Awaitable[str | None]]
 ) -> AuditReport:
-    if not anchors or not report.holds:
+    if not report.holds:
         return report
+    anchors = [anchor for anchor in anchors if anchor.seq > report.begins_after]
     await check_anchors(anchors, hash_at)
     return structs.replace(report, anchors=len(anchors))
 

@@ -7,7 +7,7 @@ from enum import StrEnum, auto
 from msgspec import Struct
 
 from ade import VERSION
-from ade.errors import AdeError, AuditBroken, StoreError
+from ade.errors import AdeError, AuditBroken, StoreError, StoreTooNew, StoreTooOld
 from ade.events.audit_copy import CURSOR, AuditLocation, read_chain_head
 from ade.events.feed import events_after
 from ade.stores.ports import EventLog, Stores
@@ -174,7 +174,7 @@ class HealthReport(Struct, frozen=True, kw_only=True):
 async def readiness(
     stores: Stores | None, *, timeout_s: float, is_own: Callable[[Worker], bool] = lambda worker: False
 ) -> Readiness:
-    """Check readiness with a cheap read and a time limit.
+    """Check readiness with a time limit: the store is the one that was opened, and can be read and written.
 
     `stores` is None before the store is open, which includes its migrations. `is_own` selects the workers of this
     process, whose loops must be running.
@@ -184,9 +184,12 @@ async def readiness(
     checks = {"store": "ok", "migrations": "ok", "loops": "ok"}
     try:
         async with asyncio.timeout(timeout_s):
+            await stores.maintenance.check_writable()
             views = await view_workers(stores)
     except TimeoutError:
         checks |= {"store": f"did not answer within {timeout_s:g} s", "migrations": "not known", "loops": "not known"}
+    except (StoreTooNew, StoreTooOld) as error:
+        checks |= {"store": f"cannot be used ({error.code})", "migrations": error.code, "loops": "not known"}
     except AdeError as error:
         checks |= {"store": f"cannot be used ({error.code})", "migrations": "not known", "loops": "not known"}
     else:

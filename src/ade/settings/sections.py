@@ -36,6 +36,10 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     blob_dir: Annotated[str | None, _about("folder for large payloads; unset: <database>.blobs")] = None
     inline_limit_kb: Annotated[_CountOrNone, _about("payloads above this size go to the blob folder")] = 128
     payload_limit_mb: Annotated[_Count, _about("payloads above this size are refused")] = 64
+    upgrade: Annotated[
+        bool,
+        _about("up, worker, and serve upgrade a store of an older version, after a copy; off: `ade upgrade` does"),
+    ] = False
 
 
 class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,6 +196,13 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
             "where the audit copy is kept: sqlite:///file.db or postgresql://...; unset: <database>.audit.db, or"
             " .ade/audit.db where the store is no file"
         ),
+    ] = None
+    audit_max_mb: Annotated[
+        _CountOrNone,
+        _about("size of the audit copy in a file, above which its oldest entries are rotated out; 0: no limit"),
+    ] = 0
+    audit_archive_dir: Annotated[
+        str | None, _about("folder for entries that are rotated out of the audit copy; unset: they are removed")
     ] = None
     anchor_every_s: Annotated[
         _SecondsOrNone, _about("how often the head of the audit copy is anchored by audit.anchored; 0: never")

@@ -317,6 +317,14 @@ class StoreHealth(Struct, frozen=True, kw_only=True):
     warnings: list[str]
 
 
+class UpgradedStore(Struct, frozen=True, kw_only=True):
+    """What an upgrade did: the schema versions before and after it, and the copy of the store as it was."""
+
+    before: int
+    after: int
+    copy: str | None = None  # None if there was nothing to do
+
+
 class MaintenanceStore(Protocol):
     """Care of the store itself: its health, files, backups, and invariants."""
 
@@ -331,6 +339,12 @@ class MaintenanceStore(Protocol):
 
     async def checkpoint(self) -> None:
         """Run file maintenance; logs a warning if files exceed their limits."""
+
+    async def check_writable(self) -> None:
+        """Write and read back a record, and check that the store is still the one that was opened.
+
+        Raises StoreReplaced, StoreTooNew, and other store errors.
+        """
 
     def backup(self, target: str) -> AsyncIterator[tuple[int, int]]:
         """Copy the store in steps while it is in use. Yields (done, total)."""
@@ -398,6 +412,7 @@ class Stores(Struct, frozen=True, kw_only=True):
     wakeups: Wakeups
     clock: Clock
     blocking: BlockingInserts | None = None  # None if the store needs an event loop
+    id: str = ""  # tells a store from another one at the same location; "" if unknown
 
     async def close(self) -> None:
         """Finish pending writes and close the store."""

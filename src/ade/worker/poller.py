@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from msgspec import structs
 
-from ade.errors import AdeError
+from ade.errors import AdeError, StoreTooNew
 from ade.logs import Log
 from ade.stores.ports import ClaimRequest
 from ade.tasks.handlers import HandlerMode, Registry
@@ -67,6 +67,8 @@ class TaskPoller:
                 self._wake.clear()
                 try:
                     await self._claim_round()
+                except StoreTooNew:  # only a newer version of ADE can use the store
+                    raise
                 except Exception as error:  # a worker that stops polling is useless
                     await self._pause(error, times)
                     times += 1

@@ -22,6 +22,7 @@ from ade.worker.threads import DaemonThreadExecutor
 from ade.worker.watchdog import die_with_parent
 
 SUPERVISOR = "ADE_SUPERVISOR_PID"
+RESTARTED = "ADE_RESTARTED"
 _MOST_RESTARTS, _WINDOW_S = 10, 60.0
 _EXIT_GAVE_UP = 3
 supervisor_log = Log("ade.supervisor")
@@ -82,11 +83,11 @@ class Supervisor:
                 process.send_signal(signal.SIGTERM)
 
     async def _keep(self, number: int) -> None:
+        environment = {**os.environ, SUPERVISOR: str(os.getpid())}
         while not self._stop_asked.is_set():
             # In its own session, the process receives Ctrl-C once and not twice.
-            process = await asyncio.create_subprocess_exec(
-                *self._command, start_new_session=True, env={**os.environ, SUPERVISOR: str(os.getpid())}
-            )
+            process = await asyncio.create_subprocess_exec(*self._command, start_new_session=True, env=environment)
+            environment[RESTARTED] = "1"
             self._running[number] = process
             supervisor_log.info("process.started", number=number, pid=process.pid)
             if self._stop_asked.is_set():
@@ -104,6 +105,11 @@ class Supervisor:
 def supervise(command: Sequence[str], count: int) -> int:
     """Run `count` processes of this command until told to stop. Returns the exit code."""
     return asyncio.run(Supervisor(command, count).run())
+
+
+def is_restarted() -> bool:
+    """Return whether this process takes the place of one that died, so that its store must exist already."""
+    return RESTARTED in os.environ
 
 
 def die_with_supervisor() -> None:

@@ -1,16 +1,26 @@
 """The file goes away or becomes another one while it is in use: a clear error, never a new and empty database."""
 
+import asyncio
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import apsw
+import msgspec
 import pytest
 
-from ade.errors import DiskFull, QueueFull, StoreUnavailable
+from ade.composition.stores import StoreLocation, renewer
+from ade.errors import DiskFull, QueueFull, StoreMissing, StoreReplaced, StoreTooNew, StoreUnavailable
+from ade.settings import Settings
 from ade.stores.sqlite.connection import connect
+from ade.stores.sqlite.file_identity import check_other_processes
+from ade.stores.sqlite.files import DatabaseFiles
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
-from tests.domain import Queue
+from tests.domain import Queue, StoreSettings, TaskQuery, Worker, open_sqlite
 from tests.stores.sqlite.conftest import OpenStore
+from tests.waiting import eventually
 
 
 async def test_a_removed_file_is_noticed_and_not_made_anew(scene: Scene, path: Path) -> None:
@@ -71,6 +81,157 @@ async def test_a_file_replaced_before_the_first_write_is_noticed_too(
         await scene.add()
 
 
+async def until_refused(scene: Scene) -> None:
+    """Wait until a write is refused, which takes less than a second."""
+
+    async def is_refused() -> bool:
+        try:
+            await scene.add()
+        except StoreReplaced:
+            return True
+        return False
+
+    await eventually(is_refused, 5)
+
+
+@pytest.mark.parametrize("end", ["-wal", "-shm"])
+async def test_a_removed_log_is_noticed_by_reads_and_writes(scene: Scene, path: Path, end: str) -> None:
+    running = await scene.start()
+    path.with_name(path.name + end).unlink()
+
+    await until_refused(scene)
+    with pytest.raises(StoreReplaced):
+        await scene.stores.tasks.get(["x"])
+    for write in (scene.add(), scene.succeed(running)):
+        with pytest.raises(StoreReplaced, match="removed or replaced while in use"):
+            await write
+    with pytest.raises(StoreReplaced):
+        scene.renew(running)
+
+
+async def test_a_file_behind_a_link_is_watched_with_its_log(path: Path, tmp_path: Path, clock: TestClock) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to(path)
+    stores = await open_sqlite(f"sqlite:///{link}", StoreSettings(ballast_mb=0), clock)
+    scene = Scene(stores, clock)
+    await scene.add()
+    path.with_name(path.name + "-wal").unlink()
+
+    await until_refused(scene)
+    await stores.close()
+
+
+async def test_another_program_that_reads_a_backup_keeps_nobody_from_opening_it(scene: Scene, tmp_path: Path) -> None:
+    backup = tmp_path / "backup.db"
+    async for _ in scene.stores.maintenance.backup(str(backup)):
+        pass
+    program = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('BEGIN'); c.execute('SELECT * FROM meta')"
+        ".fetchall(); print('reads', flush=True); sys.stdin.read()"
+    )
+    line = [sys.executable, "-c", program, str(backup)]
+    reader = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert reader.stdout is not None
+    assert reader.stdin is not None
+    reader.stdout.readline()
+
+    check_other_processes(DatabaseFiles(backup))
+
+    reader.communicate()
+
+
+async def test_no_store_is_created_next_to_the_remains_of_one(open_store: OpenStore, path: Path) -> None:
+    await (await open_store()).close()
+    path.unlink()
+
+    with pytest.raises(StoreMissing, match=r"ade\.db\.hints"):
+        await open_store()
+    shutil.rmtree(path.with_name("ade.db.hints"))
+    with pytest.raises(StoreMissing, match="start a new process"):  # this process has had it open
+        await open_store()
+    assert not path.exists()
+
+
+async def test_a_process_with_the_id_of_a_store_opens_no_other_one(open_store: OpenStore, path: Path) -> None:
+    stores = await open_store()
+    url = f"sqlite:///{path}"
+
+    with pytest.raises(StoreReplaced, match="another store"):
+        await open_sqlite(url, StoreSettings(ballast_mb=0), store_id="0" * 32)
+    again = await open_sqlite(url, StoreSettings(ballast_mb=0), store_id=stores.id)
+    assert again.id == stores.id
+    await again.close()
+
+
+async def test_a_watchdog_creates_no_store(tmp_path: Path) -> None:
+    worker = Worker(id="w1", hostname="h", pid=1, started_at=0, version="0")
+    place = StoreLocation(f"sqlite:///{tmp_path / 'gone.db'}", Settings())
+    about = {"worker": worker, "lease_ms": 60_000, "store": msgspec.json.encode(place).decode()}
+
+    with pytest.raises(StoreMissing):
+        await asyncio.to_thread(renewer, msgspec.json.encode(about).decode())
+
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_database_copied_without_its_log_is_a_warning_of_doctor(
+    open_store: OpenStore, path: Path, clock: TestClock, tmp_path: Path
+) -> None:
+    scene = Scene(await open_store(clock), clock)
+    await scene.add()
+    (tmp_path / "elsewhere").mkdir()
+    copy = tmp_path / "elsewhere" / "ade.db"
+    shutil.copy(path, copy)
+
+    stores = await open_sqlite(f"sqlite:///{copy}", StoreSettings(ballast_mb=0), clock)
+
+    assert any("without its write-ahead log" in each for each in (await stores.maintenance.health()).warnings)
+    assert (await scene.stores.maintenance.health()).warnings == []
+    await stores.close()
+
+
+async def test_a_backup_and_a_copy_with_its_log_are_no_warning(
+    open_store: OpenStore, path: Path, clock: TestClock, tmp_path: Path
+) -> None:
+    scene = Scene(await open_store(clock), clock)
+    await scene.add()
+    copy, backup = tmp_path / "copy.db", tmp_path / "backup.db"
+    shutil.copy(path, copy)
+    shutil.copy(path.with_name("ade.db-wal"), tmp_path / "copy.db-wal")
+    async for _ in scene.stores.maintenance.backup(str(backup)):
+        pass
+
+    for file in (copy, backup):
+        stores = await open_sqlite(f"sqlite:///{file}", StoreSettings(ballast_mb=0), clock)
+        assert (await stores.maintenance.health()).warnings == []
+        assert len((await stores.tasks.find(TaskQuery(limit=10))).tasks) == 1
+        await stores.close()
+
+
+async def test_a_real_write_is_part_of_the_check_that_a_store_is_writable(scene: Scene, path: Path) -> None:
+    await scene.stores.maintenance.check_writable()
+    connection = apsw.Connection(str(path))
+    assert connection.execute("SELECT value FROM meta WHERE key = 'probes'").fetchall() == [("1",)]
+    connection.close()
+    path.with_name("ade.db-wal").unlink()
+
+    with pytest.raises(StoreReplaced):
+        await scene.stores.maintenance.check_writable()
+
+
+async def test_a_process_of_an_older_version_writes_nothing_to_an_upgraded_store(scene: Scene, path: Path) -> None:
+    running = await scene.start()
+    newer = apsw.Connection(str(path))
+    newer.pragma("user_version", 999)
+    newer.close()
+
+    for write in (scene.add(), scene.succeed(running)):
+        with pytest.raises(StoreTooNew, match="newer version"):
+            await write
+    with pytest.raises(StoreTooNew):
+        scene.renew(running)
+
+
 async def test_a_lost_folder_of_hints_keeps_nobody_from_working(scene: Scene, path: Path) -> None:
     shutil.rmtree(path.with_name("ade.db.hints"))
 
@@ -100,11 +261,11 @@ async def test_a_ballast_is_kept_and_when_given_up_no_new_work_is_taken_until_it
     assert ballast.stat().st_size == 1 << 20
     ballast.unlink()  # as another process does on a full disk
     monkeypatch.setattr("ade.stores.sqlite.writer._LOOK_EVERY_S", 0.0)
-    monkeypatch.setattr("ade.stores.sqlite.files._free_bytes", lambda folder: 1 << 20)
+    monkeypatch.setattr("ade.stores.sqlite.files.free_bytes", lambda folder: 1 << 20)
 
     with pytest.raises(DiskFull, match="ballast"):
         await scene.add()
-    monkeypatch.setattr("ade.stores.sqlite.files._free_bytes", lambda folder: 2 << 20)
+    monkeypatch.setattr("ade.stores.sqlite.files.free_bytes", lambda folder: 2 << 20)
 
     await scene.add()
     assert ballast.exists()

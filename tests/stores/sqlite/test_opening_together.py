@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import pytest
 
-from ade.stores.sqlite import audit, connection
+from ade.stores.sqlite import audit, connection, schema
 
 
 class Interrupted:
@@ -38,7 +38,7 @@ def test_a_file_that_another_one_makes_meanwhile_is_no_foreign_one(kind: str, tm
     )
     watched: Any = Interrupted(inner, lambda: open_file().close())
 
-    (connection._check_owner if kind == "store" else audit._set_up)(watched)
+    (schema.check_schema if kind == "store" else audit._set_up)(watched)
 
     watched.other.join(10)
     assert not watched.other.is_alive()

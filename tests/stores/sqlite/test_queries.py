@@ -7,7 +7,7 @@ import apsw
 import pytest
 from msgspec import Raw
 
-from ade.errors import StoreReadOnly
+from ade.errors import StoreError, StoreForeign, StoreReadOnly, StoreTooNew, StoreTooOld
 from ade.stores.sqlite.read_only_store import open_read_only_store
 from tests.domain import DocumentWrite, StoreSettings, TaskQuery, open_sqlite
 from tests.tasks.factories import new_task
@@ -75,23 +75,36 @@ async def test_it_sees_what_is_written_after_it_was_opened(tmp_path: Path) -> No
     await stores.close()
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "PRAGMA user_version = 0",
-        "PRAGMA application_id = 7",
-        "UPDATE meta SET value = 'an earlier one' WHERE key = 'boot_id'",
-    ],
-)
-async def test_a_file_that_must_first_be_brought_up_to_date_is_left_to_the_full_opening(
-    tmp_path: Path, statement: str
-) -> None:
+async def test_after_a_reboot_the_first_opening_is_a_full_one(tmp_path: Path) -> None:
     url = await kept(tmp_path)
     connection = apsw.Connection(str(tmp_path / "ade.db"))
-    connection.execute(statement)
+    connection.execute("UPDATE meta SET value = 'an earlier one' WHERE key = 'boot_id'")
     connection.close()
 
     assert open_read_only_store(url) is None
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("PRAGMA user_version = 1", StoreTooOld),
+        ("PRAGMA user_version = 999", StoreTooNew),
+        ("PRAGMA application_id = 7", StoreForeign),
+    ],
+)
+async def test_reading_a_store_of_another_version_changes_nothing(
+    tmp_path: Path, statement: str, error: type[StoreError]
+) -> None:
+    url, path = await kept(tmp_path), tmp_path / "ade.db"
+    connection = apsw.Connection(str(path))
+    connection.execute(statement)
+    connection.close()
+    before = path.read_bytes()
+
+    with pytest.raises(error):
+        open_read_only_store(url)
+
+    assert path.read_bytes() == before
 
 
 async def test_a_file_that_is_no_database_is_left_to_the_full_opening(tmp_path: Path) -> None:

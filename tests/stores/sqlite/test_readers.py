@@ -11,13 +11,14 @@ import pytest
 from ade.errors import StoreUnavailable
 from ade.stores.sqlite.connection import connect
 from ade.stores.sqlite.readers import FileReaders
+from ade.stores.sqlite.writer import WriteChecks
 
 
 @pytest.fixture
 def readers(tmp_path: Path) -> Iterator[FileReaders]:
     path = tmp_path / "ade.db"
     connect(path).close()
-    made = FileReaders(path, lambda: None)
+    made = FileReaders(path, WriteChecks())
     yield made
     made.close()
 

@@ -9,8 +9,9 @@ from ade import Status, Task
 from ade.stores import sqlite
 from ade.stores.sql_files import NamedStatement, SqlFile, parse_statements
 from ade.stores.sqlite.codec import COLUMN_FIELDS, DETAIL_FIELDS, OUTCOME_FIELDS, PROGRESS_FIELDS
-from ade.stores.sqlite.connection import APPLICATION_ID, connect, migrations
+from ade.stores.sqlite.connection import connect
 from ade.stores.sqlite.maintenance import INVARIANTS
+from ade.stores.sqlite.schema import APPLICATION_ID, migrations
 from tests.domain import CLAIMABLE, FINAL
 
 STORE = Path(sqlite.__file__).parent

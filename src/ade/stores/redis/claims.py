@@ -19,6 +19,7 @@ from ade.stores.redis.codec import UNREADABLE, Record, read_aged, remains_of
 from ade.stores.redis.commits import RedisCommits
 from ade.stores.redis.partitions import Partitions, ReachablePartitions
 from ade.stores.redis.sweeps import claim_job
+from ade.stores.redis.upgrade import SchemaWatch
 from ade.tasks.decisions import fail_run
 from ade.tasks.model import Task
 from ade.tasks.outcomes import Failed
@@ -133,11 +134,13 @@ class RedisClaims:
         self._places = places
         self._committing = committing
         self._reach = ReachablePartitions(link)
+        self._schema = SchemaWatch(link)
         self._limits_unknown_until = 0.0
 
     async def claim(self, request: ClaimRequest) -> list[Task]:
         if not request.run_ids or not request.names:
             return []
+        self._schema.check()
         partitions = sorted({self._places.of_queue(queue) for queue in request.queues}) or list(self._places.all)
         if self._link.partitions == 1:
             tasks = [task for _, task in await self._claim_from(partitions[0], request, request.run_ids[0])]

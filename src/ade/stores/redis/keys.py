@@ -298,8 +298,9 @@ KEYS: Sequence[KeyFamily] = (
     KeyFamily(
         "meta",
         "hash",
-        "`partitions`, `epoch` (the generation of the data), `ended` (the previous generation, if it was lost), `tick`"
-        " (the newest tick), `last_event`, `looked` (when a sweep last checked the leases)",
+        "`partitions`, `schema` (the version of the layout), `epoch` (the generation of the data), `ended` (the"
+        " previous generation, if it was lost), `tick` (the newest tick), `last_event`, `looked` (when a sweep last"
+        " checked the leases)",
         _FOREVER,
     ),
     KeyFamily("claim:<request>", "string", "the tasks of a claim, for a repeated request", "with the lease"),

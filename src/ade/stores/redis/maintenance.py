@@ -19,6 +19,7 @@ from ade.stores.redis.codec import packed_event, pairs
 from ade.stores.redis.invariants import broken_invariants
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.repair import RepairReport, health_check, repair
+from ade.stores.redis.upgrade import SCHEMA, check_schema
 
 # Checks of the servers before the store opens.
 
@@ -218,6 +219,7 @@ class DatasetGenerations:
         """The current epoch. The first process to find none starts one; the first that knew another logs the alert."""
         request = {
             "fresh": new_token(),
+            "schema": SCHEMA,
             "alert": False if alert is None else packed_event(alert),
             "earlier": earlier.decode(),
         }
@@ -254,6 +256,9 @@ class RedisMaintenance:
     async def reconcile(self) -> RepairReport:
         """Rebuild indexes, streams, and counters from the task records."""
         return await repair(self._link, self._places)
+
+    async def check_writable(self) -> None:
+        await check_schema(self._link)
 
     async def checkpoint(self) -> None:
         """Detect lost data, repair what can be repaired, and remove unused keys."""
@@ -298,6 +303,7 @@ class RedisMaintenance:
             "mode": ", ".join(sorted({each.mode or "unknown" for each in servers})),
             "addresses": ", ".join(each.address for each in servers),
             "partitions": self._link.partitions,
+            "schema": SCHEMA,
             "replicas": min((each.replicas or 0 for each in servers), default=0),
             "aof": all(each.aof for each in servers),
             "memory_mb": round(sum(each.used_memory or 0 for each in servers) / 2**20, 1),

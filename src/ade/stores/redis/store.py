@@ -15,9 +15,12 @@ from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.queues import RedisQueues, RedisSchedules
 from ade.stores.redis.sweeps import RedisSweeps
 from ade.stores.redis.tasks import RedisTasks
+from ade.stores.redis.upgrade import check_schema, upgrade_redis
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.stores.redis.workers import RedisWorkers
 from ade.stores.resource_ports import InboxStore
+
+__all__ = ["open_redis", "upgrade_redis"]
 
 
 async def open_redis(
@@ -27,6 +30,7 @@ async def open_redis(
     link = RedisClient.to(url, settings, clock)
     try:
         await check_servers(link)
+        await check_schema(link)
         stores, maintenance = _assemble(link, limits.queue_depth if limits else 0)
         await maintenance.epochs.begin()
         return stores

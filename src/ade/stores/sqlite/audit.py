@@ -1,6 +1,8 @@
 """The audit copy on SQLite: a separate file next to the database, made append-only by triggers."""
 
 import asyncio
+import gzip
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -8,16 +10,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
+import msgspec
 from msgspec import structs
 
 from ade.errors import StoreForeign
 from ade.events.audit_chain import AuditEntry, AuditHead, chain
 from ade.events.model import Event
 from ade.stores.sql_files import SqlFile
-from ade.stores.sqlite.connection import check_library, one_read, patiently, translating, write_transaction
-from ade.stores.sqlite.files import audit_file, make_folder
+from ade.stores.sqlite.connection import check_library, patiently, translating, write_transaction
+from ade.stores.sqlite.files import audit_file, make_folder, sync_folder
+from ade.stores.sqlite.schema import one_read
 
 _APPLICATION_ID = 0x41444541  # "ADEA"
+_ROTATED_AT_ONCE = 5_000  # entries: other processes wait until they are removed
 Result = TypeVar("Result")
 
 
@@ -47,6 +52,33 @@ class SqliteAudit:
 
     async def head(self) -> AuditHead:
         return await self._call(_head)
+
+    async def base(self) -> AuditHead:
+        return await self._call(_base)
+
+    async def rotate(self, max_bytes: int, folder: Path | None) -> int:
+        """Move the oldest entries to a file in the folder, or drop them, if the copy is larger than `max_bytes`.
+
+        Returns how many; call it again until it returns 0. The file is complete and synced before anything is removed.
+        """
+
+        def write(connection: apsw.Connection) -> int:
+            with write_transaction(connection, self._name):
+                if _used_bytes(connection) <= max_bytes:
+                    return 0
+                base = _base(connection)
+                entries = _as_entries(_rows(connection, "read", after=base.seq, limit=_ROTATED_AT_ONCE))[:-1]
+                if not entries:  # the last entry always stays: it is the head of the chain
+                    return 0
+                if folder is not None:
+                    _archive(entries, folder)
+                last = entries[-1]
+                connection.execute(_sql()["create_base"]).fetchall()
+                connection.execute(_sql()["set_base"], {"seq": last.seq, "hash": last.hash}).fetchall()
+                connection.execute(_sql()["rotate"], {"seq": last.seq}).fetchall()
+                return len(entries)
+
+        return await self._call(write)
 
     async def append(self, events: Sequence[Event]) -> AuditHead:
         def write(connection: apsw.Connection) -> AuditHead:
@@ -89,6 +121,32 @@ class SqliteAudit:
 def _head(connection: apsw.Connection) -> AuditHead:
     rows = _rows(connection, "head")
     return AuditHead(*rows[0]) if rows else AuditHead()
+
+
+def _base(connection: apsw.Connection) -> AuditHead:
+    rows = _rows(connection, "base") if _rows(connection, "has_base") else []
+    return AuditHead(*rows[0]) if rows else AuditHead()
+
+
+def _used_bytes(connection: apsw.Connection) -> int:
+    pages, free, size = (int(str(connection.pragma(name))) for name in ("page_count", "freelist_count", "page_size"))
+    return (pages - free) * size
+
+
+def _archive(entries: Sequence[AuditEntry], folder: Path) -> None:
+    """Write the entries as compressed JSON lines in the format of `ade audit export`."""
+    make_folder(folder)
+    path = folder / f"audit-{entries[0].seq}-{entries[-1].seq}.jsonl.gz"
+    unfinished = path.with_name(f"{path.name}.part")
+    with unfinished.open("wb") as file:
+        with gzip.GzipFile(fileobj=file, mode="wb") as packed:
+            for entry in entries:
+                line = {"seq": entry.seq, "hash": entry.hash, "event": msgspec.Raw(entry.body)}
+                packed.write(msgspec.json.encode(line) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+    sync_folder(folder)
 
 
 def _connect(name: str) -> apsw.Connection:

@@ -16,6 +16,32 @@ BEGIN
     SELECT RAISE(ABORT, 'the audit copy is append-only');
 END;
 
+-- name: create_base
+-- Create the table for the last entry that was rotated out of the file: the chain continues from its hash.
+CREATE TABLE IF NOT EXISTS base (seq INTEGER NOT NULL, hash TEXT NOT NULL)
+
+-- name: has_base
+-- Read whether entries were ever rotated out of the file.
+SELECT 1 FROM sqlite_schema WHERE name = 'base'
+
+-- name: base
+-- Read the last entry that was rotated out of the file.
+SELECT seq, hash FROM base
+
+-- name: set_base
+-- Record the last entry that was rotated out of the file.
+DELETE FROM base;
+INSERT INTO base (seq, hash) VALUES (:seq, :hash)
+
+-- name: rotate
+-- Remove the entries up to a seq. The trigger that rejects this is absent only inside this transaction.
+DROP TRIGGER entry_is_never_removed;
+DELETE FROM entry WHERE seq <= :seq;
+CREATE TRIGGER entry_is_never_removed BEFORE DELETE ON entry
+BEGIN
+    SELECT RAISE(ABORT, 'the audit copy is append-only');
+END
+
 -- name: append
 -- Append one entry to the chain.
 INSERT INTO entry (seq, body, hash) VALUES (:seq, :body, :hash)

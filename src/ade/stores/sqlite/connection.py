@@ -1,4 +1,4 @@
-"""SQLite connections: named statements, setup, migrations, error translation, transactions, and the machine clock."""
+"""SQLite connections: named statements, setup, error translation, transactions, and the machine clock."""
 
 import errno
 import os
@@ -16,13 +16,13 @@ from ade.errors import (
     DiskFull,
     StoreCorrupt,
     StoreError,
-    StoreForeign,
+    StoreMissing,
     StoreReadOnly,
-    StoreTooNew,
     StoreUnavailable,
     StoreUnsupported,
 )
 from ade.stores.sql_files import SqlFile
+from ade.stores.sqlite.schema import check_schema, create_schema
 
 _PACKAGE = Path(__file__).parent  # importlib.resources would double the import time of this module
 
@@ -41,14 +41,6 @@ def _sql_file(table: str) -> SqlFile:
         raise LookupError(f'No SQL statement is in "{table}": sql/{table}.sql does not exist.') from None
 
 
-@cache
-def migrations() -> tuple[str, ...]:
-    """Return the migrations in order. The schema version of a database is the number of applied migrations."""
-    folder = _PACKAGE / "migrations"
-    names = sorted(path.name for path in folder.iterdir() if path.name.endswith(".sql"))
-    return tuple((folder / name).read_text(encoding="utf-8") for name in names)
-
-
 def run(connection: apsw.Connection, statement: str, /, **bindings: Any) -> list[Any]:
     """Execute the statement and return all its rows (always drained, so that a commit can follow)."""
     return connection.execute(sql(statement), bindings).fetchall()
@@ -60,7 +52,6 @@ def value(connection: apsw.Connection, statement: str, /, **bindings: Any) -> An
     return rows[0][0] if rows else None
 
 
-APPLICATION_ID = 0x41444551  # "ADEQ"
 SAFE_SQLITE = (3, 51, 3)  # the first release with the WAL-reset fix and jsonb_each
 RULES_VERSION = "rules_version"  # in the table `meta`: counts the commits that changed rules or settings
 PATIENCE_S = 60.0
@@ -120,18 +111,24 @@ def check_process(opened_by: int) -> None:
 def connect(
     path: Path | None, *, synchronous: str = "full", network: bool = False, create: bool = True
 ) -> apsw.Connection:
-    """Open a read-write connection and migrate the schema. `path` None is a private in-memory database.
+    """Open a read-write connection. `path` None is a private in-memory database.
 
-    Without `create`, a missing file is an error instead of a new, empty database.
+    A new database gets its tables; without `create`, a missing or empty file is an error. The schema of another release
+    is never changed: raises StoreTooOld or StoreTooNew.
     """
     check_library()
     name = str(path) if path else ":memory:"
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create or path is None else 0)
     with translating(name):
         connection = apsw.Connection(name, flags=flags)
+        connection.set_busy_timeout(0)  # SQLite's handler can starve a waiter; `patiently` retries with random pauses
         try:
+            is_new = patiently(lambda: not check_schema(connection), what=name)
+            if is_new and not create:
+                raise StoreMissing(f"{name} is empty, and no process creates a store again that existed before")
             patiently(lambda: _set_up(connection, synchronous=synchronous, network=network), what=name)
-            patiently(lambda: migrate(connection), what=name)
+            if is_new:
+                patiently(lambda: create_schema(connection), what=name)
         except BaseException:
             connection.close()
             raise
@@ -148,70 +145,14 @@ def connect_reader(path: Path) -> apsw.Connection:
     return connection
 
 
-def is_current(connection: apsw.Connection) -> bool:
-    """Return whether the file is an ADE database with the schema version of this release."""
-    found = (connection.pragma("application_id"), connection.pragma("user_version"))
-    return found == (APPLICATION_ID, len(migrations()))
-
-
 def _set_up(connection: apsw.Connection, *, synchronous: str, network: bool) -> None:
-    connection.set_busy_timeout(0)  # the handler of SQLite can starve a waiter; `patiently` retries with random pauses
     connection.execute("PRAGMA mmap_size=0")
     connection.execute("PRAGMA trusted_schema=0")
-    _check_owner(connection)
     connection.execute(f"PRAGMA journal_mode={'DELETE' if network else 'WAL'}").fetchall()
     connection.execute(f"PRAGMA synchronous={synchronous.upper()}")
     connection.execute("PRAGMA wal_autocheckpoint=4000")
     connection.execute("PRAGMA temp_store=MEMORY")
     connection.execute("PRAGMA cache_size=-16000")
-
-
-@contextmanager
-def one_read(connection: apsw.Connection) -> Iterator[None]:
-    """Read one snapshot inside the block: another process might create the database between two statements."""
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-
-
-def _check_owner(connection: apsw.Connection) -> None:
-    """Reject a database of another program or a newer schema, before anything is written to it."""
-    with one_read(connection):
-        owner = connection.pragma("application_id")
-        version = connection.pragma("user_version")
-        has_tables = bool(connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall())
-    if owner == APPLICATION_ID:
-        if isinstance(version, int) and version > len(migrations()):
-            raise StoreTooNew(
-                f"{connection.filename} has schema {version}, this ADE knows up to {len(migrations())}. Upgrade ADE;"
-                " nothing was changed"
-            )
-    elif owner or version or has_tables:
-        raise StoreForeign(
-            f"{connection.filename} is an SQLite database of another program. Choose another path; nothing was changed"
-        )
-
-
-def migrate(connection: apsw.Connection) -> None:
-    """Apply the missing migrations in one transaction."""
-    if connection.pragma("user_version") == len(migrations()):
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        version = connection.pragma("user_version")
-        assert isinstance(version, int)
-        for script in migrations()[version:]:
-            connection.execute(script).fetchall()
-        connection.pragma("application_id", APPLICATION_ID)
-        connection.pragma("user_version", len(migrations()))
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def patiently(action: Callable[[], Result], *, what: str, patience_s: float = PATIENCE_S) -> Result:

@@ -139,7 +139,8 @@ def file_system_of(folder: Path, mounts: str) -> str:
     return kind
 
 
-def _free_bytes(folder: Path) -> int:
+def free_bytes(folder: Path) -> int:
+    """Return the bytes of the disk that are free for this user."""
     usage = os.statvfs(folder)
     return usage.f_bavail * usage.f_frsize
 
@@ -159,7 +160,7 @@ def ensure_ballast(place: DatabaseFiles, megabytes: int) -> bool:
     try:
         if size == 0 or place.ballast.exists():
             return size > 0
-        if _free_bytes(place.path.parent) < 2 * size:
+        if free_bytes(place.path.parent) < 2 * size:
             return False
         descriptor = os.open(place.ballast, os.O_CREAT | os.O_WRONLY, 0o600)
         try:

@@ -1,20 +1,32 @@
 """MaintenanceStore on SQLite, the care of the database itself: health, WAL checkpoints, backups, and invariants."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import apsw
 
-from ade.errors import StoreError, StoreReadOnly
+from ade.errors import DiskFull, StoreError, StoreMissing, StoreReadOnly, StoreTooOld
 from ade.logs import Log
 from ade.settings.sections import StoreSettings
-from ade.stores.ports import StoreHealth
+from ade.stores.ports import StoreHealth, UpgradedStore
 from ade.stores.sql_files import SqlFile
 from ade.stores.sqlite.blobs import SqliteBlobs
-from ade.stores.sqlite.connection import MachineClock, connect_reader, translating
-from ade.stores.sqlite.files import DatabaseFiles, free_percent, sync_folder
+from ade.stores.sqlite.connection import (
+    MachineClock,
+    check_library,
+    connect_reader,
+    patiently,
+    run,
+    translating,
+    value,
+    write_transaction,
+)
+from ade.stores.sqlite.file_identity import FILE, LOG_MISSING, check_other_processes
+from ade.stores.sqlite.files import DatabaseFiles, free_bytes, free_percent, sync_folder
 from ade.stores.sqlite.readers import Readers
+from ade.stores.sqlite.schema import apply_migrations, check_schema, migrations, schema_version
 from ade.stores.sqlite.writer import WriteChecks, Writer
 
 INVARIANTS = Path(__file__).parent / "invariants.sql"
@@ -30,6 +42,8 @@ def broken_invariants(connection: apsw.Connection) -> list[str]:
 
 _PAGES_PER_STEP = 1000
 _WORRYING_DRIFT_MS = 5_000
+_PROBE_EVERY_S = 1.0
+_LOG_MISSING_SHOWN_MS = 7 * 86_400_000
 _log = Log("ade.store")
 
 
@@ -55,6 +69,7 @@ class SqliteMaintenance:
         self._blobs = blobs
         self._settings = settings
         self._connect = connect
+        self._written_at = float("-inf")
 
     async def check_invariants(self) -> list[str]:
         return await self._readers.call(broken_invariants)
@@ -67,8 +82,10 @@ class SqliteMaintenance:
         if facts.get("quick_check", "ok") != "ok":
             warnings.append(f"the database is damaged: {facts['quick_check']}. Restore the newest backup")
         if self._place is not None:
+            self._guard.check_identity()
             facts |= self._file_facts(self._place)
             warnings += self._file_warnings(self._place)
+            warnings += _log_warnings(await self._readers.call(_log_missing_since), time.time_ns() // 1_000_000)
         return StoreHealth(facts=facts, warnings=warnings + self._clock_warnings())
 
     def _file_facts(self, place: DatabaseFiles) -> dict[str, object]:
@@ -102,6 +119,13 @@ class SqliteMaintenance:
             " leases are not affected, due times and schedules follow the wall clock"
         ]
 
+    async def check_writable(self) -> None:
+        self._guard.check_identity()
+        now = time.monotonic()
+        if now - self._written_at > _PROBE_EVERY_S:  # many may ask, and each write costs a sync
+            await self._writer.call(_write_probe)
+            self._written_at = now
+
     async def checkpoint(self) -> None:
         if self._place is None:
             return
@@ -116,6 +140,7 @@ class SqliteMaintenance:
             _size(place.wal) < self._settings.wal_alarm_mb << 19
         ):  # half the alarm: overwriting the log is cheaper than growing it
             return
+        self._guard.check_identity()
         with translating(str(place.path)):
             connection = self._connect()
             try:
@@ -140,8 +165,7 @@ class SqliteMaintenance:
                     while not backup.done:
                         await asyncio.to_thread(_backup_step, backup)
                         yield backup.page_count - backup.remaining, backup.page_count
-                copy.execute("PRAGMA journal_mode=DELETE").fetchall()
-                copy.close()
+                _finish_copy(copy)
                 await asyncio.to_thread(self._blobs.copy_to, DatabaseFiles(path).blobs)
                 unfinished.replace(path)
                 sync_folder(path.parent)
@@ -179,12 +203,103 @@ def _backup_step(backup: apsw.Backup) -> None:
         return  # a writer has the lock: the next step continues
 
 
+def _finish_copy(copy: apsw.Connection) -> None:
+    """Make the copy one complete file, which is not mistaken for one that was copied without its log."""
+    copy.execute("PRAGMA journal_mode=DELETE").fetchall()
+    run(copy, "meta.remove", key=FILE)
+    copy.close()
+
+
+def upgrade_database(place: DatabaseFiles, copy_to: Path | None = None) -> UpgradedStore:
+    """Upgrade the database to the schema of this release in one transaction, after a copy of it was made.
+
+    Other processes cannot write meanwhile, so the copy has everything. Blobs are not copied, because an upgrade changes
+    none. Raises DiskFull, StoreTooNew, StoreForeign, StoreReplaced; then nothing was changed.
+    """
+    check_library()
+    check_other_processes(place)
+    name = str(place.path)
+    with translating(name):
+        connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.execute("PRAGMA mmap_size=0")
+            connection.execute("PRAGMA synchronous=FULL")
+            if not patiently(lambda: _must_be_upgraded(connection), what=name):
+                return UpgradedStore(before=len(migrations()), after=len(migrations()))
+            with write_transaction(connection, name):
+                before = schema_version(connection)
+                if before == len(migrations()):  # another process was faster
+                    return UpgradedStore(before=before, after=before)
+                copy = _copy_before_upgrade(place, before, copy_to)
+                apply_migrations(connection, before)
+        finally:
+            connection.close()
+    return UpgradedStore(before=before, after=len(migrations()), copy=str(copy))
+
+
+def _must_be_upgraded(connection: apsw.Connection) -> bool:
+    """Raises StoreTooNew, StoreForeign, StoreMissing."""
+    try:
+        if not check_schema(connection):
+            raise StoreMissing(f"{connection.filename} is empty; there is nothing to upgrade")
+    except StoreTooOld:
+        return True
+    return False
+
+
+def _copy_before_upgrade(place: DatabaseFiles, version: int, target: Path | None) -> Path:
+    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    path = target or place.path.with_name(f"{place.path.name}.schema{version}-{moment}")
+    unfinished = _unfinished_backup(path)
+    needed = _size(place.path) + _size(place.wal)
+    if free_bytes(path.parent) < needed:
+        raise DiskFull(
+            f"the copy that an upgrade makes first needs {needed >> 20} MB next to {path}. Free some space, or name"
+            " another place with --copy; nothing was changed"
+        )
+    source, copy = connect_reader(place.path), apsw.Connection(str(unfinished))
+    try:
+        with copy.backup("main", source, "main") as backup:
+            while not backup.done:
+                _backup_step(backup)
+        _finish_copy(copy)
+        unfinished.replace(path)
+        sync_folder(path.parent)
+    finally:
+        copy.close()
+        source.close()
+        unfinished.unlink(missing_ok=True)
+    return path
+
+
 def _database_facts(connection: apsw.Connection) -> dict[str, object]:
     return {
         "sqlite": apsw.sqlite_lib_version(),
         "schema": connection.pragma("user_version"),
         "journal_mode": connection.pragma("journal_mode"),
     }
+
+
+def _log_missing_since(connection: apsw.Connection) -> int | None:
+    found = value(connection, "meta.get", key=LOG_MISSING)
+    return None if found is None else int(found)
+
+
+def _log_warnings(missing_since: int | None, now: int) -> list[str]:
+    """Return a warning for some days after a database without its log was opened: later it could not be mended."""
+    if missing_since is None or now - missing_since > _LOG_MISSING_SHOWN_MS:
+        return []
+    moment = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(missing_since / 1000))
+    return [
+        "the database was copied without its write-ahead log (-wal), or the log was removed: it was opened without one"
+        f" at {moment}. If a process used the original then, the newest tasks are missing: compare with the original,"
+        " and copy with `ade backup`"
+    ]
+
+
+def _write_probe(connection: apsw.Connection) -> None:
+    """Write one row, for a check that writes are possible; it takes the same way to the disk as all others."""
+    run(connection, "meta.count", key="probes")
 
 
 def _checked_facts(connection: apsw.Connection) -> dict[str, object]:

@@ -16,13 +16,15 @@ from ade.stores.ports import Stores
 from ade.stores.resource_ports import InboxStore
 from ade.stores.sqlite.agents import SqliteAgents
 from ade.stores.sqlite.blobs import SqliteBlobs, at_once
-from ade.stores.sqlite.connection import MachineClock, cached_offset, connect_reader, is_current, translated
+from ade.stores.sqlite.connection import MachineClock, cached_offset, connect_reader, translated
 from ade.stores.sqlite.documents import SqliteDocuments
 from ade.stores.sqlite.effects import SqliteEffects, SqliteOutputs
 from ade.stores.sqlite.event_log import SqliteEvents
+from ade.stores.sqlite.file_identity import check_other_processes
 from ade.stores.sqlite.files import place_of
 from ade.stores.sqlite.locks import SqliteLocks
 from ade.stores.sqlite.queues import SqliteQueues, SqliteSchedules
+from ade.stores.sqlite.schema import check_schema
 from ade.stores.sqlite.task_reader import SqliteTaskReader
 from ade.stores.sqlite.workers import SqliteWorkers
 
@@ -56,18 +58,25 @@ class _TasksToLook(SqliteTaskReader, _MissingPart):
 
 
 def open_read_only_store(url: str, blob_dir: Path | None = None) -> Stores | None:
-    """Open a store read-only. None if it must first be opened in full (to migrate it, or after a reboot)."""
+    """Open a store read-only. None if it must first be opened in full, as after a reboot.
+
+    Raises StoreTooOld, StoreTooNew, StoreForeign, StoreReplaced.
+    """
     place = place_of(url)
     if place is None:
         return None
+    check_other_processes(place)
     try:
         connection = connect_reader(place.path)
     except StoreError:  # opening it in full raises the proper error
         return None
     try:
-        offset = cached_offset(connection) if is_current(connection) else None
+        offset = cached_offset(connection) if check_schema(connection) else None
     except apsw.Error:
         offset = None
+    except StoreError:
+        connection.close()
+        raise
     if offset is None:
         connection.close()
         return None

@@ -4,6 +4,7 @@ import asyncio
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,8 @@ import apsw
 
 from ade.errors import StoreUnavailable
 from ade.stores.sqlite.connection import check_process, connect_reader, translated
-from ade.stores.sqlite.writer import Writer
+from ade.stores.sqlite.file_identity import CHECK_EVERY_S
+from ade.stores.sqlite.writer import WriteChecks, Writer
 
 ReadResult = TypeVar("ReadResult")
 _THREADS = 2
@@ -31,9 +33,10 @@ class FileReaders:
     A `concurrent.futures` pool would do the same, but doubles the cost of reading one record.
     """
 
-    def __init__(self, path: Path, check_file: Callable[[], None]) -> None:
+    def __init__(self, path: Path, checks: WriteChecks) -> None:
         self._path = path
-        self._check_file = check_file  # raises if the file is not the one that was opened first
+        self._checks = checks
+        self._checked_at = time.monotonic()  # it was just opened
         self._pid = os.getpid()
         self._asked: queue.SimpleQueue[_Read | None] = queue.SimpleQueue()  # None stops a thread
         self._order = threading.Lock()
@@ -75,6 +78,7 @@ class FileReaders:
             try:
                 if not read.answer.cancelled():
                     connection = connection or self._connect()
+                    self._check_file()
                     with connection:  # one snapshot for all statements of the read
                         result = read.function(connection)
             except apsw.Error as trouble:
@@ -90,8 +94,15 @@ class FileReaders:
         if connection is not None:
             connection.close()
 
+    def _check_file(self) -> None:
+        """Raise StoreReplaced if the file is not the one that was opened. Reads are frequent, so only now and then."""
+        now = time.monotonic()
+        if now - self._checked_at > CHECK_EVERY_S:
+            self._checks.check_identity()  # after an error, the next read checks again
+            self._checked_at = now
+
     def _connect(self) -> apsw.Connection:
-        self._check_file()
+        self._checks.check_identity()
         return connect_reader(self._path)
 
     def close(self) -> None:

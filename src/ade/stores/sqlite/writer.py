@@ -7,14 +7,18 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import apsw
 
 from ade.errors import AdeError, DiskFull, PayloadTooLarge, StoreUnavailable
+from ade.logs import Log
 from ade.stores.sqlite.connection import check_process, is_full, translated, write_transaction
+from ade.stores.sqlite.file_identity import CHECK_EVERY_S, FileIdentity
 from ade.stores.sqlite.files import DatabaseFiles, drop_ballast, ensure_ballast, free_percent
+from ade.stores.sqlite.schema import check_version, schema_version
 
 _WRITE_ERRORS = (
     apsw.SQLITE_IOERR_WRITE,
@@ -73,11 +77,22 @@ class FunctionOperation(WriteOperation):
 class WriteChecks:
     """Checks of the database file around writes. An in-memory database has none."""
 
+    check_every_s: ClassVar[float | None] = None  # how often an idle writer calls `look`
+
     def settle(self) -> None:
         """Called once the store is open."""
 
+    def note_opened(self, connection: apsw.Connection) -> None:
+        """Record the files of a new connection. Raises StoreReplaced."""
+
+    def note_closed(self) -> None:
+        """Called when a connection was closed."""
+
+    def look(self, connection: apsw.Connection) -> None:
+        """Check the contents of the files now and then."""
+
     def check_identity(self) -> None:
-        """Raise if the file is not the one that was opened: writes would be lost, or two databases mixed."""
+        """Raise StoreReplaced if a file is not the one that was opened: writes would be lost, or two stores mixed."""
 
     def ensure_ballast(self) -> bool:
         """Create the reserve file if it is missing. Returns False if there is no space for it."""
@@ -100,23 +115,30 @@ class WriteChecks:
         """Count an input/output error."""
 
 
+_log = Log("ade.store")
 _LOOK_EVERY_S = 1.0
 _IO_ERRORS_TOLERATED = 3
 _READ_ONLY_FOR_S = 10.0
 
 
 class FileWriteChecks(WriteChecks):
-    """Checks around writes: the file was not replaced, the disk has space, and it reports no errors.
-
-    Shared by the writing threads and the callers of `add`. Only single assignments, so no lock is needed.
+    """Checks around writes, shared by all threads without a lock: the files were not replaced, the disk has space, and
+    it reports no errors.
     """
 
-    def __init__(self, place: DatabaseFiles, *, min_free_percent: float, ballast_mb: int) -> None:
+    check_every_s = CHECK_EVERY_S
+
+    def __init__(
+        self, place: DatabaseFiles, identity: FileIdentity, *, min_free_percent: float, ballast_mb: int
+    ) -> None:
         self._place = place
+        self._identity = identity
+        self._database: tuple[int, int] | None = None
+        self._looked_at = 0.0
+        self._logged: str | None = None
         self._min_free = min_free_percent
         self._ballast_mb = ballast_mb
         self._had_ballast = False
-        self._identity: tuple[int, int] | None = None
         self._room_looked_at = 0.0
         self._full: str | None = None
         self._io_errors = 0
@@ -153,20 +175,32 @@ class FileWriteChecks(WriteChecks):
             raise StoreUnavailable(
                 f"{self._place.path} met {self._io_errors} input/output errors in a row; not written for a while"
             )
-        self.check_identity()
+        with suppress(OSError):
+            status = os.stat(self._place.path)  # noqa: PTH116  # before every commit, and faster than a Path
+            if (status.st_dev, status.st_ino) == self._database and self._identity.trouble is None:
+                return
+        self._identity.check()
 
     def check_identity(self) -> None:
-        try:
-            status = self._place.path.stat()
-        except OSError as error:
-            raise StoreUnavailable(
-                f"{self._place.path} was removed while in use. Put it back (or a backup) and restart"
-            ) from error
-        identity = (status.st_dev, status.st_ino)
-        if self._identity is None:
-            self._identity = identity
-        elif identity != self._identity:
-            raise StoreUnavailable(f"{self._place.path} was replaced while in use. Restart to use the new file")
+        self._identity.check()
+
+    def note_opened(self, connection: apsw.Connection) -> None:
+        self._identity.note_opened(connection)
+        self._database = self._identity.database
+
+    def note_closed(self) -> None:
+        self._identity.note_closed()
+
+    def look(self, connection: apsw.Connection) -> None:
+        now = time.monotonic()
+        if now - self._looked_at < CHECK_EVERY_S or connection.in_transaction:
+            return
+        self._looked_at = now
+        self._identity.look(connection)
+        trouble = self._identity.trouble
+        if trouble is not None and trouble.detail != self._logged:
+            _log.error("store_replaced", error=str(trouble))
+        self._logged = None if trouble is None else trouble.detail
 
     def after_write(self) -> None:
         self._io_errors = 0
@@ -189,14 +223,27 @@ class Transactions:
         self._what = what
         self._guard = guard
         self._connection: apsw.Connection | None = None
+        self._data_version = -1  # after the last commit of this connection
+        self.check_every_s = guard.check_every_s
 
     def open(self) -> None:
-        self._connection = self._connect()
+        connection = self._connect()
+        try:
+            self._guard.note_opened(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
+            self._guard.note_closed()
             connection.close()
+
+    def look(self) -> None:
+        if self._connection is not None:
+            self._guard.look(self._connection)
 
     def carry_out(self, group: list[WriteOperation]) -> None:
         """Run the operations in one transaction; sets the answer or error of each. Never raises."""
@@ -229,8 +276,11 @@ class Transactions:
             operation.answer = operation.refusal = None
             by_class.setdefault(type(operation), []).append(operation)
         with write_transaction(self._connection, self._what):
+            if self._connection.data_version() != self._data_version:  # another process has written
+                check_version(schema_version(self._connection), self._connection.filename)
             for kind, operations in by_class.items():
                 kind.run_group(self._connection, operations)
+        self._data_version = self._connection.data_version()
         self._guard.after_write()
 
     def _mend(self, error: Exception) -> bool:
@@ -350,6 +400,7 @@ class Writer:
         self._started.set_result(None)
         goes_on = True
         while goes_on:
+            self._transactions.look()
             group, goes_on = self._next_group()
             if group:
                 self._transactions.carry_out([ask.operation for ask in group])
@@ -358,10 +409,13 @@ class Writer:
         self._transactions.close()
 
     def _next_group(self) -> tuple[list[_PendingWrite], bool]:
-        """Return the queued operations, waiting for the first one, and False once the thread must stop."""
+        """Return the queued operations, waiting some time for the first one, and False once the thread must stop."""
         group: list[_PendingWrite] = []
         weight = 0
-        asked = self._asked.get()
+        try:
+            asked = self._asked.get(timeout=self._transactions.check_every_s)
+        except queue.Empty:
+            return group, True
         while asked is not None:
             group.append(asked)
             weight += asked.operation.weight

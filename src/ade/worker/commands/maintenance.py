@@ -1,4 +1,4 @@
-"""`ade archive`, `ade sweep`, and `ade backup`: maintenance without a worker."""
+"""`ade archive`, `ade sweep`, `ade backup`, and `ade upgrade`: maintenance without a worker."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from ade.cli.exit_codes import ExitCode
 from ade.cli.interaction import confirm, progress
 from ade.cli.parameters import DURATION
 from ade.common.text import without_password
-from ade.composition.stores import payloads_of
+from ade.composition.stores import payloads_of, upgrade_store
 from ade.composition.worker import audit_jobs
 from ade.logs import configure
 from ade.stores.ports import Stores, SweepStore, TaskQuery
@@ -187,6 +187,27 @@ def _print_copy(session: "Session", target: Path) -> None:
         session.out.document({"target": str(target.absolute()), "bytes": size})
     else:
         session.out.line(f"{target}: {size:,} bytes. To use it, name it as the store: --store sqlite:///{target}")
+
+
+@command("upgrade")
+@click.option("--copy", "target", type=click.Path(dir_okay=False), help="The new file for the copy; next to the store.")
+async def upgrade(session: "Session", target: str | None) -> None:
+    """Upgrade the store to the version of this ADE. A copy of it is made first.
+
+    Stop the processes of older versions first, or restart them with this version afterwards: their workers stop with an
+    error as soon as the store is upgraded. No other command changes the version of a store.
+    """
+    session.check_local()
+    if target is not None:
+        _check(target)
+    settings = session.settings
+    done = await upgrade_store(settings.store.url, settings, None if target is None else Path(target))
+    if session.out.as_json:
+        session.out.document(done)
+    elif done.copy is None:
+        session.out.line(f"Nothing to do: the store has schema {done.after}, the newest.")
+    else:
+        session.out.line(f"Upgraded from schema {done.before} to {done.after}. The copy is {done.copy}.")
 
 
 def _check(target: str) -> None:

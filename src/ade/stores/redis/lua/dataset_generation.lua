@@ -1,6 +1,7 @@
 -- uses: base, fields, state, log
 -- flags: allow-oom
--- dataset_generation: return the generation of this partition's data. If there is none, a new generation starts as request.fresh.
+-- dataset_generation: return the generation of this partition's data. If there is none, a new generation starts as request.fresh,
+--   with the schema version request.schema.
 -- request.alert: packed event for the log of the new generation, or false when no earlier one was known; request.earlier: the
 --   earlier generation. Its loss is logged once, whichever process started the new generation. Ticks continue after everything
 --   that still exists, so that no seq is used twice.
@@ -18,6 +19,7 @@ if not epoch then
   epoch = request.fresh
   call('HSET', KEYS[1], 'epoch', epoch)
   call('HSETNX', KEYS[1], 'partitions', PARTITIONS)
+  call('HSETNX', KEYS[1], 'schema', request.schema)
   BASE = math.max(BASE, newest_tick() + PARTITIONS)
   BASE = BASE + (PARTITION - BASE) % PARTITIONS
   BASE_TEXT = whole(BASE)

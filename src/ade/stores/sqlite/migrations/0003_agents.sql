@@ -14,3 +14,12 @@ CREATE TABLE agent_lease (
     lease_until INTEGER NOT NULL,
     PRIMARY KEY (agent_id, holder)
 ) WITHOUT ROWID;
+
+-- The first databases with version 2 do not have this table.
+CREATE TABLE IF NOT EXISTS lock_rate (
+    namespace TEXT    NOT NULL,
+    owner     TEXT    NOT NULL,
+    full_at   INTEGER NOT NULL,
+    PRIMARY KEY (namespace, owner)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS lock_rate_full ON lock_rate (full_at);

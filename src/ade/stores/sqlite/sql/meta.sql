@@ -8,6 +8,14 @@ SELECT value FROM meta WHERE key = :key
 -- Write one fact.
 INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value
 
+-- name: meta.page
+-- Read the number of the page that this table begins with.
+SELECT rootpage FROM sqlite_schema WHERE name = 'meta'
+
+-- name: meta.remove
+-- Remove one fact.
+DELETE FROM meta WHERE key = :key
+
 -- name: meta.count
 -- Add one to a counter.
 INSERT INTO meta (key, value) VALUES (:key, '1') ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1

@@ -1,0 +1,96 @@
+"""Stores on Redis as every version wrote them: reading never changes them, an upgrade keeps everything."""
+
+import asyncio
+import base64
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from ade import Status
+from ade.composition.stores import upgrade_store
+from ade.errors import StoreTooNew, StoreTooOld
+from ade.settings import Settings
+from ade.stores.redis.upgrade import SCHEMA
+from tests.domain import ClaimRequest, RedisSettings, TaskQuery, open_stores
+from tests.servers.server import Server
+from tests.waiting import eventually
+
+HERE = Path(__file__).parent
+SETTINGS = Settings(redis=RedisSettings(allow_volatile=True))
+VERSIONS = sorted(int(path.name.split("-")[1].split(".")[0]) for path in HERE.glob("redis-*.jsonl.gz"))
+
+
+@pytest.fixture
+def server(server_pool: object) -> Server:
+    return server_pool.standalone("redis")  # type: ignore[attr-defined,no-any-return]
+
+
+def load(version: int, server: Server) -> None:
+    """Write the keys of a fixture to the server."""
+    client = server.client()
+    for line in gzip.decompress((HERE / f"redis-{version}.jsonl.gz").read_bytes()).decode().splitlines():
+        key, dumped = (base64.b64decode(part) for part in json.loads(line))
+        client.restore(key, 0, dumped)
+
+
+def contents(server: Server) -> dict[str, bytes | None]:
+    """Return all keys with their contents."""
+    client = server.client()
+    return {str(key): client.dump(key) for key in client.keys("*")}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_an_old_store_is_refused_unchanged_and_has_everything_after_an_upgrade(
+    version: int, server: Server, tmp_path: Path
+) -> None:
+    load(version, server)
+    before = contents(server)
+    with pytest.raises(StoreTooOld, match="ade upgrade"):
+        await open_stores(server.url, SETTINGS)
+    assert contents(server) == before
+
+    done = await upgrade_store(server.url, SETTINGS, tmp_path / "copy.jsonl")
+
+    assert (done.before, done.after, done.copy) == (0, SCHEMA, str(tmp_path / "copy.jsonl"))
+    copied = [json.loads(line) for line in (tmp_path / "copy.jsonl").read_text().splitlines()]
+    assert {base64.b64decode(key).decode(): base64.b64decode(dumped) for key, _, dumped in copied} == before
+    stores = await open_stores(server.url, SETTINGS)
+    try:
+        assert await stores.maintenance.check_invariants() == []
+        found = {(task.name, task.status) for task in (await stores.tasks.find(TaskQuery(limit=100))).tasks}
+        assert {
+            ("greet", Status.COMPLETED),
+            ("pay", Status.COMPLETED),
+            ("fail", Status.FAILED),
+            ("greet", Status.PENDING),
+            ("greet", Status.CANCELLED),
+        } <= found
+        assert (("greet", Status.REVIEWING) in found) == (version >= 4)
+        assert [schedule.name for schedule in await stores.schedules.list_schedules()] == ["nightly"]
+        letters = await stores.tasks.find(TaskQuery(statuses=frozenset({Status.FAILED}), limit=10))
+        assert [task.error.message for task in letters.tasks if task.error] == ["no such card"]
+        request = ClaimRequest(worker_id="w1", run_ids=["a" * 32], names=frozenset({"greet"}))
+        assert await stores.tasks.claim(request) == []
+    finally:
+        await stores.close()
+
+
+async def test_claims_of_an_older_version_stop_after_an_upgrade(server: Server) -> None:
+    stores = await open_stores(server.url, SETTINGS)
+    request = ClaimRequest(worker_id="w1", run_ids=["a" * 32], names=frozenset({"greet"}))
+    assert await stores.tasks.claim(request) == []
+    server.client().hset("ade:meta", "schema", SCHEMA + 1)
+
+    async def is_refused() -> bool:
+        try:
+            await stores.tasks.claim(request)
+        except StoreTooNew:
+            return True
+        return False
+
+    await eventually(is_refused, 10)
+    with pytest.raises(StoreTooNew, match="newer version"):
+        await open_stores(server.url, SETTINGS)
+    await asyncio.wait_for(stores.close(), 10)
