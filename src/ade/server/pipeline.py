@@ -202,7 +202,7 @@ class BodyBudget:
             del self._taken[who]
         for place in list(self._waiting):  # in order, skipping accounts that are at their limit
             following, needed, turn = place
-            if self._fits(following, needed):
+            if not turn.done() and self._fits(following, needed):  # a cancelled one removes itself when it runs next
                 self._waiting.remove(place)
                 self._taken[following] += needed
                 turn.set_result(None)

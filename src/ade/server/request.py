@@ -119,7 +119,9 @@ class HttpRequest:
             async with asyncio.timeout(self.body_s):
                 return await self._all_parts(limits)
         except TimeoutError:
-            raise RequestRefused(HttpFault.BAD_REQUEST, f"the body did not arrive within {self.body_s:g} s") from None
+            raise RequestRefused(
+                HttpFault.REQUEST_TIMEOUT, f"the body did not arrive within {self.body_s:g} s; send it again"
+            ) from None
 
     async def _all_parts(self, limits: RequestLimits) -> bytes:
         parts: list[bytes] = []

@@ -189,9 +189,10 @@ SELECT t.seq, CAST(r.json AS BLOB)
  ORDER BY t.finished_at LIMIT :limit
 
 -- name: tasks.list_expiring_blobs
--- List the blob references of expired results that are stored outside the record.
-SELECT o.outcome ->> '$.result."$blob"'
+-- List the tasks and the blob references of expired results that are stored outside the record.
+SELECT t.id, o.outcome ->> '$.result."$blob"'
   FROM task_outcome o INDEXED BY outcome_expiry
+  JOIN task t ON t.seq = o.seq
  WHERE o.expires_at IS NOT NULL AND o.expires_at <= :now AND json_valid(o.outcome)
  ORDER BY o.expires_at LIMIT :limit
 
