@@ -260,7 +260,12 @@ class PreparedOperation(Struct, frozen=True):
 
     @property
     def may_wait(self) -> bool:
-        return bool(self.asked.wait_s > 0 or getattr(self.body, "wait", None) or getattr(self.query, "wait", None))
+        return bool(
+            self.asked.wait_s > 0
+            or getattr(self.body, "wait", None)
+            or getattr(self.query, "wait", None)
+            or getattr(self.query, "can_take_long", False)
+        )
 
 
 class Pipeline:

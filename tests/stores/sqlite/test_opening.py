@@ -222,7 +222,11 @@ async def test_tasks_and_agents_of_an_earlier_version_are_there_as_before(open_s
     task_id = "0199c82c-c000-7000-8000-000000000000"
     values = f"('{task_id}', 'default', 'send', 'pending', 'ready', 5, 0, 1, 1)"
     old.execute(f"INSERT INTO task ({columns}) VALUES {values}").fetchall()
-    old.execute('INSERT INTO task_detail VALUES (1, \'{"team":"support","ticket_ref":"OPS-7"}\')').fetchall()
+    detail = (
+        '{"team":"support","ticket_ref":"OPS-7","author_id":"ann","tags":["a","b"],"resources":["db:main"],'
+        '"locks":[{"resource":"db:other","mode":"exclusive"},{"resource":"db:main","mode":"shared"}]}'
+    )
+    old.execute("INSERT INTO task_detail VALUES (1, ?), (2, '{not JSON')", (detail,)).fetchall()
     old.execute("INSERT INTO tally VALUES ('default', 'send', 'pending', 1)").fetchall()
     old.pragma("application_id", APPLICATION_ID)
     old.pragma("user_version", before)
@@ -234,5 +238,6 @@ async def test_tasks_and_agents_of_an_earlier_version_are_there_as_before(open_s
     assert use.agent == Agent(id="coder", max_tasks=3, status=AgentStatus.DRAINING, registered_at=1, seen_until=2)
     request = ClaimRequest(worker_id="w1", run_ids=["r" * 32], names=frozenset({"send"}))
     assert [(task.id, task.needs) for task in await stores.tasks.claim(request)] == [(task_id, ())]
-    for query in (TaskQuery(team="support"), TaskQuery(ticket_ref="OPS-7")):
+    labels = [TaskQuery(team="support"), TaskQuery(ticket_ref="OPS-7"), TaskQuery(author_id="ann"), TaskQuery(tag="b")]
+    for query in (*labels, TaskQuery(resource="db:main"), TaskQuery(resource="db:other")):
         assert [task.id for task in (await stores.tasks.find(query)).tasks] == [task_id]

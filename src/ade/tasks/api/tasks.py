@@ -78,21 +78,24 @@ async def checked_args(services: Services, task: Task, args: dict[str, Any]) -> 
 
 
 LARGEST_PAGE = 8_000_000  # bytes of arguments and results in one response
+BUDGET = 20_000  # tasks that one request examines for filters without an index
 
 
 @operation("GET /tasks", permission=Permission.READ)
 async def list_tasks(services: Services, request: RequestContext, query: ListTasks) -> Page[Task]:
     """List tasks by a filter, page by page. A page is shorter than its limit where tasks are large; the next page
-    continues there."""
+    continues there. Parent, author, tag, resource, team, and ticket have an index. For other filters, one request
+    examines up to 20,000 tasks: then the page has `is_partial`, and `next` continues the search."""
     after = position("tasks", query)
     wanted = structs.replace(
         query_of(query),
         oldest_first=query.order == "oldest",
         limit=query.limit,
         after=after if isinstance(after, int) else None,
+        budget=BUDGET,
     )
     found = await find_some(services, wanted)
-    return page("tasks", query, found.tasks, found.next)
+    return page("tasks", query, found.tasks, found.next, is_partial=found.is_partial)
 
 
 async def find_some(services: Services, wanted: TaskQuery) -> TaskPage:
