@@ -243,6 +243,7 @@ class KeyHeartbeat:
 T = TypeVar("T")
 log = Log("ade.http")
 _SIGNS_IN = frozenset({"sign_in", "use_login_link", "change_own_password"})
+_SCANS = frozenset({"text", "status", "name", "queue", "worker", "created_before"})  # filters without an index
 _SIGNS_OUT = frozenset({"sign_out", "sign_out_everywhere"})
 _STRANGERS_BODY = 65_536  # a large body delays other requests, so it requires authentication
 
@@ -264,7 +265,7 @@ class PreparedOperation(Struct, frozen=True):
             self.asked.wait_s > 0
             or getattr(self.body, "wait", None)
             or getattr(self.query, "wait", None)
-            or getattr(self.query, "can_take_long", False)
+            or (self.endpoint.route.operation == "list_tasks" and any(name in _SCANS for name, _ in self.request.pairs))
         )
 
 

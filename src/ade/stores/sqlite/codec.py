@@ -141,7 +141,8 @@ def detail_of(task: Task) -> msgspec.Struct:
 
 def labels_in(task: Task) -> list[str]:
     """Return the labels by which a task is found; a task without these fields has none."""
-    labels = labels_of(task)
+    is_labeled = task.author_id is not None or task.tags or task.resources or task.locks
+    labels = labels_of(task) if is_labeled else []
     if task.team is not None:
         labels.append(f"team:{task.team}")
     if task.ticket_ref is not None:

@@ -52,10 +52,11 @@ _CONDITIONS = {
     "created_from": "t.created_at >= :created_from",
     "created_before": "t.created_at < :created_before",
     "discarded": "t.discarded = :discarded",
-    **{
-        each: f"EXISTS (SELECT 1 FROM task_label k WHERE k.label = :{each} AND k.seq = t.seq)"
-        for each in ("ticket", "resource", "tag", "author_id", "team")
-    },
+    "ticket": "EXISTS (SELECT 1 FROM task_label k WHERE k.label = :ticket AND k.seq = t.seq)",
+    "resource": "EXISTS (SELECT 1 FROM task_label k WHERE k.label = :resource AND k.seq = t.seq)",
+    "tag": "EXISTS (SELECT 1 FROM task_label k WHERE k.label = :tag AND k.seq = t.seq)",
+    "author_id": "EXISTS (SELECT 1 FROM task_label k WHERE k.label = :author_id AND k.seq = t.seq)",
+    "team": "EXISTS (SELECT 1 FROM task_label k WHERE k.label = :team AND k.seq = t.seq)",
     "text": (
         "(t.name LIKE :text ESCAPE '\\' OR t.id LIKE :text ESCAPE '\\'"
         " OR CASE WHEN json_valid(r.json) THEN r.json ->> '$.description' LIKE :text ESCAPE '\\'"

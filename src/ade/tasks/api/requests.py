@@ -52,11 +52,6 @@ class ListTasks(TaskFilter):
     cursor: str | None = None
     limit: PageSize = 50
 
-    @property
-    def can_take_long(self) -> bool:
-        """Whether many tasks may have to be examined, so that the request stops when its client disconnects."""
-        return bool(self.text or self.status or self.name or self.queue or self.worker or self.created_before)
-
 
 class Cancel(Form):
     """The reason for a cancellation."""
