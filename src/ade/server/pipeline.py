@@ -35,7 +35,7 @@ from ade.server.idempotency import (
     stored_response,
     task_key,
 )
-from ade.server.operation import AuthLevel, ETagUse
+from ade.server.operation import AuthLevel, ETagUse, TrafficClass
 from ade.server.problems import HttpFault, RequestRefused
 from ade.server.rate_limits import check_rate, rate_headers
 from ade.server.request import ClientGone, HttpRequest, HttpResponse, RequestCaller, ServerServices, visitor
@@ -287,17 +287,19 @@ class Pipeline:
         endpoint, values = self._router.find(request.method, request.path)
         request.route = endpoint.route.path
         who = await visitor(service, request, endpoint.route)
-        taken = await service.rates.take(endpoint.route.traffic, who.counted_as)
+        streams = endpoint.route.is_stream and wants_stream(request)
+        traffic = TrafficClass.READ if endpoint.route.is_stream and not streams else endpoint.route.traffic
+        taken = await service.rates.take(traffic, who.counted_as)
         if taken.limit is None:
-            return await self._understood(request, endpoint, values, who)
+            return await self._understood(request, endpoint, values, who, streams=streams)
         check_rate(taken.limit, taken.wait_ms)
-        response = await self._understood(request, endpoint, values, who)
+        response = await self._understood(request, endpoint, values, who, streams=streams)
         return structs.replace(response, headers={**rate_headers(taken.limit, 0), **response.headers})
 
     async def _understood(
-        self, request: HttpRequest, endpoint: Endpoint, values: tuple[str, ...], who: RequestCaller
+        self, request: HttpRequest, endpoint: Endpoint, values: tuple[str, ...], who: RequestCaller, *, streams: bool
     ) -> HttpResponse:
-        if endpoint.route.is_stream and wants_stream(request):
+        if streams:
             return await stream_response(self._service, self._places, request, endpoint.route, values, who)
         query = endpoint.read_query(request.pairs)
         is_public = endpoint.route.door is AuthLevel.PUBLIC
