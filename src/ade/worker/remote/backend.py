@@ -27,7 +27,7 @@ from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.options import new_definition_of, new_task_of
 from ade.tasks.outcomes import HoldResponse, Withheld
-from ade.worker.api.requests import LONGEST_WAIT_S, MOST_CLAIMED, RemoteRunsRenewed
+from ade.worker.api.requests import LONGEST_WAIT_S, MOST_CLAIMED, MOST_COMPLETED, RemoteRunsRenewed
 from ade.worker.approval_check import ApprovalChecker
 from ade.worker.backend import Ended, LocksOfRuns, WorkerOptions
 from ade.worker.capacity import AgentCapacity
@@ -156,6 +156,7 @@ class HttpBackend:
 
     waits = True
     finishes_at_once = AT_ONCE
+    finishes_together = MOST_COMPLETED
 
     def __init__(
         self,
@@ -278,7 +279,7 @@ class HttpBackend:
 
     async def finish(self, batch: Sequence[Ended]) -> list[str]:
         """Report each outcome until it is confirmed. Reports are idempotent."""
-        return [run.task.id for run, outcome in batch if await self._reports.report(run, outcome)]
+        return await self._reports.report_all(batch)
 
     def ask(self, run: Run, request: Request) -> Coroutine[Any, Any, Any]:
         return self._desk.ask(run, request)
