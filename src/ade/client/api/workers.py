@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ade.worker.api.requests import (
         Claimed,
         CompletedRun,
+        CompletionReport,
         OutputText,
         RemoteRunsRenewed,
         RunEnd,
         RunError,
         RunHold,
-        RunReport,
     )
     from ade.worker.views import WorkerView
 
@@ -64,13 +64,13 @@ class WorkersCalls(Section):
         body = CompleteRun(task_id=task_id, result=result)
         return self._call("complete_run", RunEnd, run_id, body=body)
 
-    def complete_runs(self, *, runs: list[CompletedRun]) -> Call[Page[RunReport]]:
+    def complete_runs(self, *, runs: list[CompletedRun]) -> Call[Page[CompletionReport]]:
         """Hand in the results of several runs in one write."""
         from ade.server.pagination import Page
-        from ade.worker.api.requests import CompleteRuns, RunReport
+        from ade.worker.api.requests import CompleteRuns, CompletionReport
 
         body = CompleteRuns(runs=runs)
-        return self._call("complete_runs", Page[RunReport], body=body)
+        return self._call("complete_runs", Page[CompletionReport], body=body)
 
     def fail_run(
         self, run_id: str, *, task_id: str, error: RunError, retry_after_s: float | None = None,

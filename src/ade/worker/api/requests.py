@@ -61,10 +61,12 @@ class CompleteRun(OfRun, kw_only=True):
     result: Any = None
 
 
-class CompletedRun(CompleteRun, kw_only=True):
+class CompletedRun(Form, kw_only=True):
     """The result of one of several runs."""
 
     run_id: Name
+    task_id: str
+    result: Any = None
 
 
 MOST_COMPLETED = 100
@@ -179,7 +181,7 @@ class RunEnd(Struct, frozen=True, kw_only=True):
     run_after: int = 0  # when it is retried, if it is
 
 
-class RunReport(Struct, frozen=True, kw_only=True):
+class CompletionReport(Struct, frozen=True, kw_only=True):
     """What became of the task of one of several runs, or the error by which its result was rejected."""
 
     task_id: str
@@ -231,11 +233,11 @@ def end_of(task: Task) -> RunEnd:
     return RunEnd(task_id=task.id, run_id=task.run_id or "", status=task.status, run_after=due)
 
 
-def report_of(task_id: str, run_id: str | None, result: Task | AdeError) -> RunReport:
+def report_of(task_id: str, run_id: str | None, result: Task | AdeError) -> CompletionReport:
     """Return the report on one of several runs: its task after it, or the error."""
     if isinstance(result, Task):
-        return RunReport(task_id=task_id, run_id=run_id or "", status=result.status)
-    return RunReport(task_id=task_id, run_id=run_id or "", code=result.code, error=result.detail)
+        return CompletionReport(task_id=task_id, run_id=run_id or "", status=result.status)
+    return CompletionReport(task_id=task_id, run_id=run_id or "", code=result.code, error=result.detail)
 
 
 def has_failed_so(task: Task, run_id: str, failed: Failed) -> bool:

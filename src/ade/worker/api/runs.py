@@ -34,6 +34,7 @@ from ade.worker.api.requests import (
     Claimed,
     CompleteRun,
     CompleteRuns,
+    CompletionReport,
     FailRun,
     GoneRun,
     HoldRun,
@@ -44,7 +45,6 @@ from ade.worker.api.requests import (
     RunEnd,
     RunGrant,
     RunHold,
-    RunReport,
     end_of,
     failure_of,
     has_failed_so,
@@ -111,9 +111,8 @@ def _frees_work(change: Change) -> bool:
 
 
 async def _have_limits(services: Services, changes: Sequence[Change]) -> bool:
-    names = {change.after.name for change in changes}
-    definitions = await services.stores.workers.definitions()
-    return any(known.name in names and known.concurrency is not None for known in definitions)
+    limited = {each.name for each in await services.stores.workers.definitions() if each.concurrency is not None}
+    return any(change.after.name in limited for change in changes)
 
 
 async def succeeded(services: Services, task: Task, result: Raw) -> Succeeded:
@@ -382,19 +381,20 @@ async def complete_run(services: Services, request: RequestContext, run_id: str,
 
 
 @operation("POST /runs/complete", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
-async def complete_runs(services: Services, request: RequestContext, body: CompleteRuns) -> Page[RunReport]:
+async def complete_runs(services: Services, request: RequestContext, body: CompleteRuns) -> Page[CompletionReport]:
     """Hand in the results of several runs in one write. Each has its own report, in the order of the request. Repeating
     it is harmless."""
     ids = [each.task_id for each in body.runs if is_task_id(each.task_id)]
     tasks = dict(zip(ids, await services.stores.tasks.get(ids), strict=True))
-    reports: dict[int, RunReport] = {}
+    reports: dict[int, CompletionReport] = {}
     changes: dict[int, Change] = {}
     for place, each in enumerate(body.runs):
         task = tasks.pop(each.task_id, None)  # None for a task that was named before
         try:
             if task is None or task.locks or task.status is not Status.RUNNING:
-                ended = await complete_run(services, request, each.run_id, each)
-                reports[place] = RunReport(task_id=each.task_id, run_id=each.run_id, status=ended.status)
+                alone = CompleteRun(task_id=each.task_id, result=each.result)
+                status = (await complete_run(services, request, each.run_id, alone)).status
+                reports[place] = CompletionReport(task_id=each.task_id, run_id=each.run_id, status=status)
             else:
                 check_held(request, each.run_id, task.id, task)
                 outcome = await succeeded(services, task, as_json(each.result))
