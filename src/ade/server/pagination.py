@@ -89,6 +89,7 @@ class Page(Struct, Generic[T], frozen=True, kw_only=True):
     items: Sequence[T]
     next: str | None = None
     is_partial: bool | None = None  # absent unless true
+    count: int | None = None  # of all matches, if the request asks for it
 
 
 class VersionedRecord(Struct, Generic[T], frozen=True):
