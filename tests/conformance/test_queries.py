@@ -1,9 +1,12 @@
 """People look: lists page by page, counters, and why something waits."""
 
+from typing import Any
+
 import pytest
+from msgspec import structs
 
 from ade import Status, read, write
-from ade.tasks.decisions import discard
+from ade.tasks.decisions import discard, edit
 from tests.conformance.scene import Scene
 from tests.domain import Queue, TaskQuery
 
@@ -227,3 +230,62 @@ async def test_a_pruned_task_is_found_no_more(scene: Scene) -> None:
     await scene.cancel(task.id)
     await scene.stores.sweeps.prune([task.id])
     assert await found(scene, team="payments") == await found(scene, ticket_ref="OPS-7") == []
+
+
+LABELS: list[dict[str, object]] = [{"author_id": "ann"}, {"tag": "urgent"}, {"resource": "db:main"}]
+
+
+@pytest.mark.parametrize("label", LABELS, ids=str)
+async def test_tasks_are_found_by_labels_whatever_else_they_are(scene: Scene, label: dict[str, object]) -> None:
+    labeled: dict[str, Any] = {"author_id": "ann", "tags": ("urgent", "x"), "resources": ("db:main",)}
+    plain = await scene.add(**labeled)
+    locked = await scene.add(**{**labeled, "resources": (), "locks": (write("db:main"), read("db:main:t"))})
+    waiting = await scene.add(depends_on=(plain.id,), idempotency_key="once", team="t", **labeled)
+    await scene.add(author_id="ann2", tags=("urgent2",), resources=("db:main2",))
+    together = await scene.stores.tasks.add([scene.task(**labeled), scene.task(), scene.task(**labeled)])
+
+    expected = [together[2].id, together[0].id, waiting.id, locked.id, plain.id]
+    assert await found(scene, **label) == expected
+    assert await found(scene, oldest_first=True, **label) == expected[::-1]
+    assert await found(scene, team="t", **label) == [waiting.id]
+    first = await scene.stores.tasks.find(TaskQuery(limit=2, **label))  # type: ignore[arg-type]  # by its name
+    assert await found(scene, after=first.next, **label) == expected[2:]
+    await scene.cancel(locked.id)
+    assert await scene.stores.sweeps.prune([locked.id]) == 1
+    assert await found(scene, **label) == [task_id for task_id in expected if task_id != locked.id]
+    assert await scene.stores.maintenance.check_invariants() == []
+
+
+async def test_an_edited_draft_is_found_by_its_new_labels_alone(scene: Scene) -> None:
+    draft = await scene.add(status=Status.DRAFT, author_id="ann", tags=("old", "kept"), resources=("db:old",))
+    change = edit(draft, now=scene.clock.now(), tags=("new", "kept"), resources=("db:new",))
+    await scene.stores.tasks.commit(change)
+
+    assert await found(scene, tag="old") == await found(scene, resource="db:old") == []
+    for label in ({"tag": "new"}, {"tag": "kept"}, {"resource": "db:new"}, {"author_id": "ann"}):
+        assert await found(scene, **label) == [draft.id], label
+    assert await scene.stores.maintenance.check_invariants() == []
+
+
+@pytest.mark.parametrize("oldest_first", [True, False])
+@pytest.mark.parametrize("statuses", [frozenset(), frozenset({Status.DRAFT, Status.CANCELLED})], ids=["all", "rare"])
+async def test_a_list_stops_when_its_budget_is_used_up_and_continues_there(
+    scene: Scene, oldest_first: bool, statuses: frozenset[Status]
+) -> None:
+    batch = [
+        scene.task(status=Status.DRAFT, tags=("t",), description="needle" if number in (7, 8, 1_100) else "hay")
+        for number in range(1_400)
+    ]
+    stored = await scene.stores.tasks.add(batch)
+    query = TaskQuery(text="NEEDLE", limit=2, budget=100, oldest_first=oldest_first, statuses=statuses)
+    pages = [await scene.stores.tasks.find(query)]
+    while pages[-1].next is not None:
+        pages.append(await scene.stores.tasks.find(structs.replace(query, after=pages[-1].next)))
+
+    expected = [stored[number].id for number in (7, 8, 1_100)]
+    assert [task.id for page in pages for task in page.tasks] == (expected if oldest_first else expected[::-1])
+    assert len(pages) > 3
+    assert [page.is_partial for page in pages if page.next is None] == [False]
+    assert all(page.is_partial for page in pages if len(page.tasks) < 2 and page.next is not None)
+    unbounded = await scene.stores.tasks.find(structs.replace(query, budget=None))
+    assert (len(unbounded.tasks), unbounded.is_partial) == (2, False)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ade.server.pipeline import BodyBudget
+from ade.server.request import HttpRequest
 from ade.server.request_body import USUAL
 from tests.domain import RequestRefused, Role
 from tests.server.conftest import ServerHarness, start_server
@@ -15,16 +16,16 @@ KB = 1024
 LARGEST = USUAL.body_bytes
 
 
-async def _begun(server: ServerHarness, by: Role, length: int) -> asyncio.StreamWriter:
+async def _begun(server: ServerHarness, by: Role, length: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A request whose body never comes to its end."""
-    _, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
     token = await server.token(by)
     writer.write(
         f"POST /api/v1/tasks HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n"
         f"content-type: application/json\r\ncontent-length: {length}\r\n\r\n{{".encode()
     )
     await writer.drain()
-    return writer
+    return reader, writer
 
 
 async def test_whoever_has_his_part_waits_until_one_of_his_is_over_and_others_do_not(tmp_path: Path) -> None:
@@ -37,9 +38,9 @@ async def test_whoever_has_his_part_waits_until_one_of_his_is_over_and_others_do
         anothers = await server.ask("POST", "/api/v1/tasks", large, by=Role.ADMIN)
         small = await server.ask("POST", "/api/v1/tasks", {"name": "greet"})
         assert (anothers.status, small.status, own.done()) == (201, 201, False)
-        begun[0].close()
+        begun[0][1].close()
         assert (await own).status == 201
-        for writer in begun[1:]:
+        for _, writer in begun[1:]:
             writer.close()
 
 
@@ -79,3 +80,31 @@ async def test_who_gives_up_waiting_takes_nothing() -> None:
         await waiting
     async with room.taken("ada", LARGEST, 0.01):
         pass
+
+
+async def test_bytes_that_come_free_as_a_waiting_request_gives_up_go_to_the_next_one() -> None:
+    room = BodyBudget(USUAL)
+    held = [room.taken("ada", LARGEST, 1) for _ in range(4)]
+    for each in held:
+        await each.__aenter__()
+    leaving, staying = (asyncio.create_task(room.taken("ada", LARGEST, 30).__aenter__()) for _ in range(2))
+    await asyncio.sleep(0)
+    leaving.cancel()  # it has not run since
+    await held.pop().__aexit__(None, None, None)
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    await staying
+
+
+async def test_large_uploads_that_time_out_together_are_all_refused_and_none_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HttpRequest, "body_s", 0.5)
+    async with start_server(store_url("sqlite", tmp_path), tmp_path, **{"http.body_limit_kb": 512}) as server:
+        uploads = [await _begun(server, Role.OPERATOR, 512 * KB) for _ in range(12)]
+        heads = [await reader.readline() for reader, _ in uploads]
+        for _, writer in uploads:
+            writer.close()
+        assert {head.split()[1] for head in heads} <= {b"408", b"503"}, heads
+        large = {"name": "greet", "args": {"text": "x" * 400 * KB}}
+        assert (await server.ask("POST", "/api/v1/tasks", large)).status == 201

@@ -128,3 +128,41 @@ async def test_a_bulk_action_is_previewed_and_done(server: ServerHarness) -> Non
     assert [task["id"] for task in left.json()["items"]] == [kept["id"]]
     empty = await server.ask("POST", f"{API}/bulk-actions", {"action": "cancel", "filter": {}})
     assert (empty.status, empty.code) == (400, "invalid_filter")
+
+
+async def test_results_of_many_runs_are_handed_in_together_and_each_has_its_report(server: ServerHarness) -> None:
+    for by in BOTH:
+        await registered(server, by)
+    for number in range(4):
+        await server.task(args={"number": number})
+    await server.task(locks=["db:main"])
+    runs = await claim(server, Role.WORKER, count=5)
+    await server.task()
+    [anothers] = await claim(server, Role.ADMIN)
+    lost = runs.pop()
+    [held] = await server.stores.tasks.get([lost["task"]["id"]])
+    assert held is not None
+    await server.stores.tasks.commit(lose_lease(held, now=server.stores.clock.now()))
+    named = [*runs, lost, anothers, runs[0], {"run_id": "nobody", "task": {"id": "no-id"}}]
+    body = {
+        "runs": [
+            {"run_id": run["run_id"], "task_id": run["task"]["id"], "result": {"of": run["run_id"]}} for run in named
+        ]
+    }
+    for _ in range(2):  # repeating it is harmless
+        answer = await server.ask("POST", f"{API}/runs/complete", body, by=Role.WORKER)
+        assert answer.status == 200, answer
+        reports = answer.json()["items"]
+        assert [report["run_id"] for report in reports] == [run["run_id"] for run in named]
+        told = [report.get("status") or report["code"] for report in reports]
+        assert told == ["completed"] * 4 + ["stale_lease"] * 2 + ["completed", "unknown_task"]
+    for run in runs:
+        result = await server.ask("GET", f"{API}/tasks/{run['task']['id']}/result")
+        assert result.json()["result"] == {"of": run["run_id"]}
+    assert (await say(server, Role.ADMIN, anothers, "complete", result=1)).status == 200
+    assert await server.stores.maintenance.check_invariants() == []
+
+
+async def test_too_many_results_at_once_are_refused(sqlite_server: ServerHarness) -> None:
+    body = {"runs": [{"run_id": "r", "task_id": "t"}] * 101}
+    assert (await sqlite_server.ask("POST", f"{API}/runs/complete", body, by=Role.WORKER)).status == 422

@@ -60,6 +60,7 @@ async def test_a_message_is_signed_and_says_what_happened(
         assert verify(message.headers, message.body, [secret.value], now_s=clock.now() // 1000)
     said = json.loads(message.body)
     assert (said["type"], said["data"]["name"], said["data"]["seq"]) == ("task.created", "a", order.seq)
+    assert (said["data"]["queue"], said["data"]["link"]) == ("default", f"/api/v1/tasks/{said['data']['task_id']}")
     assert "s3cret" not in repr(message)
 
 

@@ -5,7 +5,9 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 
+from ade import Task
 from ade.errors import InvalidWebhook
 from ade.webhooks.deliveries import FACTS, LARGEST_BODY, body_of
 from ade.webhooks.model import check_patterns, matches
@@ -126,3 +128,23 @@ def test_how_somebody_gets_in_is_not_told(kind: str) -> None:
     }  # fmt: skip
 
     assert json.loads(body_of(Event(type=kind, at=0, payload=payload, seq=1)))["data"] == {"seq": 1, "account": "ada"}
+
+
+def test_a_message_about_a_task_says_whose_it_is_and_where_to_find_it() -> None:
+    task = Task(
+        id=TASK, name="mail.send", queue="mail", tags=("urgent", "x" * 300), author_id="ada", args=Raw(b'{"secret":1}')
+    )
+    event = Event(type="task.claimed", at=0, task_id=TASK, payload={"queue": "of the event"}, seq=1)
+
+    data = json.loads(body_of(event, task, "https://ade.example.org/"))["data"]
+
+    assert data.pop("tags")[0] == "urgent"
+    assert data == {
+        "seq": 1,
+        "task_id": TASK,
+        "name": "mail.send",
+        "queue": "of the event",
+        "author": "ada",
+        "link": f"https://ade.example.org/api/v1/tasks/{TASK}",
+    }
+    assert json.loads(body_of(event, task))["data"]["link"] == f"/api/v1/tasks/{TASK}"

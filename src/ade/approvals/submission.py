@@ -274,13 +274,12 @@ async def replay(
     corrected arguments, AuthorRequired, and TooManyApprovals."""
     required: tuple[str, ...] = ()
     task = await get(stores, task_id)
-    if args is not None:
+    if args is not None:  # spilled first: the guard reads arguments in the form of a record
+        args = await payloads.spill(task_id, fresh_kind(), args)
         required = await _required_for(stores, payloads, structs.replace(task, args=args))
     if required or review_of(task).is_governed:
         written = structs.replace(task, review=with_editor(review_of(task), actor))
         check_author(written, await load_situation(stores))
-    if args is not None:
-        args = await payloads.spill(task_id, fresh_kind(), args)
     if required or review_of(task).is_governed:
         check(task)
         await _open_approval(stores, task)

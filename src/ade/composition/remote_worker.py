@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ade.accounts.model import NotAuthenticated
 from ade.composition.app_store import OpenStore, StoreOpener
 from ade.composition.worker import tracing, worker_options
 from ade.errors import InvalidTask, NeedsStore
@@ -34,7 +35,8 @@ async def work_over_http(
     token: str | None = None,
     allow_plain: bool = False,
 ) -> Handover:
-    """Run one worker of this app until `stop` is set. Returns the fate of its unfinished tasks.
+    """Run one worker of this app until `stop` is set, or its token is revoked, which also sets `stop`. Returns the fate
+    of its unfinished tasks.
 
     `token` defaults to ADE_TOKEN. Raises InvalidTask, SettingsError, NotAuthenticated, NotPermitted.
     """
@@ -44,8 +46,15 @@ async def work_over_http(
     middleware = (*tracing(app.settings), *app.middlewares)
     try:
         with _without_store(app, url):
-            worker = TaskWorker(HttpBackend(reach, registry, options), registry, options, middleware=middleware)
-            return await worker.run(stop, hurry or asyncio.Event())
+            backend = HttpBackend(reach, registry, options, on_rejected=stop.set)
+            worker = TaskWorker(backend, registry, options, middleware=middleware)
+            handover = await worker.run(stop, hurry or asyncio.Event())
+            if backend.rejected is not None:
+                raise NotAuthenticated(
+                    "The server rejected the token of this worker, so the worker stopped. Create a token, set"
+                    " ADE_TOKEN, and start the worker again."
+                )
+            return handover
     finally:
         await reach.close()
 

@@ -154,11 +154,14 @@ def position(of_list: str, query: Struct) -> "Position | None":
     return read_cursor(of_list, filters_of(query), cursor)
 
 
-def page(of_list: str, query: Struct, items: Sequence[T], following: "Position | None") -> Page[T]:
+def page(
+    of_list: str, query: Struct, items: Sequence[T], following: "Position | None", *, is_partial: bool = False
+) -> Page[T]:
     """Return a page. `following` is the position of the next page in the store; None at the end."""
     if following is None:
         return Page(items=items)
-    return Page(items=items, next=write_cursor(of_list, filters_of(query), following))
+    cursor = write_cursor(of_list, filters_of(query), following)
+    return Page(items=items, next=cursor, is_partial=is_partial or None)
 
 
 def cut(of_list: str, query: Struct, items: Sequence[T]) -> Page[T]:

@@ -80,10 +80,16 @@ T = TypeVar("T")
 
 
 class Page(Struct, Generic[T], frozen=True, kw_only=True):
-    """Part of a list. `next` is the cursor of the following page; absent at the end."""
+    """Part of a list. `next` is the cursor of the following page; absent at the end.
+
+    A page with `is_partial` ended before it was full, because as many records were examined as one request may: pass
+    `next` to examine more, even if the page is empty.
+    """
 
     items: Sequence[T]
     next: str | None = None
+    is_partial: bool | None = None  # absent unless true
+    count: int | None = None  # of all matches, if the request asks for it
 
 
 class VersionedRecord(Struct, Generic[T], frozen=True):

@@ -35,7 +35,7 @@ from ade.server.idempotency import (
     stored_response,
     task_key,
 )
-from ade.server.operation import AuthLevel, ETagUse
+from ade.server.operation import AuthLevel, ETagUse, TrafficClass
 from ade.server.problems import HttpFault, RequestRefused
 from ade.server.rate_limits import check_rate, rate_headers
 from ade.server.request import ClientGone, HttpRequest, HttpResponse, RequestCaller, ServerServices, visitor
@@ -202,7 +202,7 @@ class BodyBudget:
             del self._taken[who]
         for place in list(self._waiting):  # in order, skipping accounts that are at their limit
             following, needed, turn = place
-            if self._fits(following, needed):
+            if not turn.done() and self._fits(following, needed):  # a cancelled one removes itself when it runs next
                 self._waiting.remove(place)
                 self._taken[following] += needed
                 turn.set_result(None)
@@ -243,6 +243,7 @@ class KeyHeartbeat:
 T = TypeVar("T")
 log = Log("ade.http")
 _SIGNS_IN = frozenset({"sign_in", "use_login_link", "change_own_password"})
+_SCANS = frozenset({"text", "status", "name", "queue", "worker", "created_before"})  # filters without an index
 _SIGNS_OUT = frozenset({"sign_out", "sign_out_everywhere"})
 _STRANGERS_BODY = 65_536  # a large body delays other requests, so it requires authentication
 
@@ -260,7 +261,12 @@ class PreparedOperation(Struct, frozen=True):
 
     @property
     def may_wait(self) -> bool:
-        return bool(self.asked.wait_s > 0 or getattr(self.body, "wait", None) or getattr(self.query, "wait", None))
+        return bool(
+            self.asked.wait_s > 0
+            or getattr(self.body, "wait", None)
+            or getattr(self.query, "wait", None)
+            or (self.endpoint.route.operation == "list_tasks" and any(name in _SCANS for name, _ in self.request.pairs))
+        )
 
 
 class Pipeline:
@@ -281,17 +287,19 @@ class Pipeline:
         endpoint, values = self._router.find(request.method, request.path)
         request.route = endpoint.route.path
         who = await visitor(service, request, endpoint.route)
-        taken = await service.rates.take(endpoint.route.traffic, who.counted_as)
+        streams = endpoint.route.is_stream and wants_stream(request)
+        traffic = TrafficClass.READ if endpoint.route.is_stream and not streams else endpoint.route.traffic
+        taken = await service.rates.take(traffic, who.counted_as)
         if taken.limit is None:
-            return await self._understood(request, endpoint, values, who)
+            return await self._understood(request, endpoint, values, who, streams=streams)
         check_rate(taken.limit, taken.wait_ms)
-        response = await self._understood(request, endpoint, values, who)
+        response = await self._understood(request, endpoint, values, who, streams=streams)
         return structs.replace(response, headers={**rate_headers(taken.limit, 0), **response.headers})
 
     async def _understood(
-        self, request: HttpRequest, endpoint: Endpoint, values: tuple[str, ...], who: RequestCaller
+        self, request: HttpRequest, endpoint: Endpoint, values: tuple[str, ...], who: RequestCaller, *, streams: bool
     ) -> HttpResponse:
-        if endpoint.route.is_stream and wants_stream(request):
+        if streams:
             return await stream_response(self._service, self._places, request, endpoint.route, values, who)
         query = endpoint.read_query(request.pairs)
         is_public = endpoint.route.door is AuthLevel.PUBLIC

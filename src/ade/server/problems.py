@@ -160,6 +160,7 @@ class HttpFault(StrEnum):
     NOT_FOUND = auto()
     METHOD_NOT_ALLOWED = auto()
     NOT_ACCEPTABLE = auto()
+    REQUEST_TIMEOUT = auto()
     REQUEST_IN_PROGRESS = auto()
     ANSWER_NOT_KEPT = auto()
     PRECONDITION_FAILED = auto()
@@ -187,6 +188,7 @@ FAULTS: Mapping[HttpFault, tuple[int, str]] = {
         "This address does not take this method. The header Allow names those it takes.",
     ),
     HttpFault.NOT_ACCEPTABLE: (406, "None of the formats in Accept is offered here."),
+    HttpFault.REQUEST_TIMEOUT: (408, "The body did not arrive in time. Send the request again."),
     HttpFault.REQUEST_IN_PROGRESS: (409, "The first request with this Idempotency-Key still runs. Try again later."),
     HttpFault.ANSWER_NOT_KEPT: (409, "The request was carried out before, and its answer was too large to be kept."),
     HttpFault.PRECONDITION_FAILED: (412, "The record is not the one that the request names. Read it again."),

@@ -1,6 +1,7 @@
 """HTTP requests and responses, the access log, the configuration of a server, and the caller of a request."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -43,6 +44,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _LISTS = frozenset({"accept", "if-match", "if-none-match", "prefer"})  # several headers of one name form one list
+_REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", re.ASCII)  # safe in a log, a header, and a URN
 _MOST_FIELDS = 1_000  # of the parser; check_parameters is stricter
 
 
@@ -51,7 +53,7 @@ class ClientGone(Exception):
 
 
 class HttpRequest:
-    """One request. Its content is untrusted before `check`."""
+    """One request. Its content is untrusted before `check`. Its ID is that of the caller, if that is a valid one."""
 
     body_s: ClassVar[float] = 60.0  # time limit for receiving a body
     __slots__ = (
@@ -74,6 +76,9 @@ class HttpRequest:
             if lower in self.named:
                 value = f"{self.named[lower]}, {value}" if lower in _LISTS else self.named[lower]
             self.named[lower] = value
+        sent = self.named.get("x-request-id")
+        if sent is not None and _REQUEST_ID.fullmatch(sent):
+            self.id = sent
         self.host = host_of_target(scope.get("ade.target", b"/").decode("latin-1"))
         self.peer: str | None = scope["client"][0] if scope.get("client") else None
         self.scheme: str = scope["scheme"]
@@ -119,7 +124,9 @@ class HttpRequest:
             async with asyncio.timeout(self.body_s):
                 return await self._all_parts(limits)
         except TimeoutError:
-            raise RequestRefused(HttpFault.BAD_REQUEST, f"the body did not arrive within {self.body_s:g} s") from None
+            raise RequestRefused(
+                HttpFault.REQUEST_TIMEOUT, f"the body did not arrive within {self.body_s:g} s; send it again"
+            ) from None
 
     async def _all_parts(self, limits: RequestLimits) -> bytes:
         parts: list[bytes] = []
@@ -162,8 +169,8 @@ log = Log("ade.http.access")
 class AccessLog:
     """Logs one line for each request, or only for those that failed.
 
-    No line contains text from the client: the path is that of the route, without IDs or parameters, and fields are
-    short.
+    No line contains text from the client, except a valid request ID: the path is that of the route, without IDs or
+    parameters, and fields are short.
     """
 
     def __init__(self, which: Literal["errors", "all"]) -> None:

@@ -70,6 +70,7 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
     oldest_first: bool = False
     after: int | None = None
     limit: int = 50
+    budget: int | None = None  # most tasks to examine for filters without an index; the page is then partial
 
 
 class TaskPage(Struct, frozen=True):
@@ -77,6 +78,7 @@ class TaskPage(Struct, frozen=True):
 
     tasks: list[Task]
     next: int | None  # cursor of the next page, or None at the end
+    is_partial: bool = False  # the budget was used up: there can be more matches, also if the page is not full
 
 
 class StatusCount(Struct, frozen=True):

@@ -227,6 +227,23 @@ def lines_by_run(lines: Sequence[OutputLine]) -> dict[tuple[str, str], list[Outp
     return by_run
 
 
+# Labels: the fields by which both stores index tasks for lists.
+
+
+LABELED_FIELDS = frozenset({"author_id", "tags", "resources", "locks"})
+
+
+def labels_of(task: Task) -> list[str]:
+    """Return the labels of a task, each once: its author, its tags, and the resources that it changes or locks."""
+    labels = [] if task.author_id is None else [f"author:{task.author_id}"]
+    if task.tags:
+        labels += (f"tag:{tag}" for tag in dict.fromkeys(task.tags))
+    if task.resources or task.locks:
+        resources = (*task.resources, *(spec.resource for spec in task.locks))
+        labels += (f"resource:{resource}" for resource in dict.fromkeys(resources))
+    return labels
+
+
 # Capabilities: words a worker declares. Only a worker that has every word in a task's `needs` can claim it.
 
 

@@ -181,17 +181,32 @@ _OF_ACCESS = frozenset({"account"})  # for sessions, tokens, and links, only the
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-def body_of(event: Event) -> bytes:
-    """Encode the message body: `type`, `timestamp` (of the event, RFC 3339), and `data`. It is deterministic and has at
-    most 20 kB.
+def body_of(event: Event, task: Task | None = None, public_url: str = "") -> bytes:
+    """Encode the message body: `type`, `timestamp` (of the event, RFC 3339), and `data`, with facts about its task. It is
+    deterministic and has at most 20 kB.
     """
     ids: dict[str, object] = {"seq": event.seq}
     if event.task_id is not None:
         ids["task_id"] = event.task_id
     if event.actor is not None:
         ids["actor"] = _short(event.actor)
-    body = _body(event, {**_facts(event), **ids})
+    about = {} if task is None else _task_facts(task, public_url)
+    body = _body(event, {**about, **_facts(event), **ids})
     return body if len(body) <= LARGEST_BODY else _body(event, {**ids, "cut": True})
+
+
+def _task_facts(task: Task, public_url: str) -> dict[str, object]:
+    """Return what receivers need to route a message. The link is a path if the server has no public URL."""
+    facts: dict[str, object] = {
+        "name": task.name,
+        "queue": task.queue,
+        "link": f"{public_url.rstrip('/')}/api/v1/tasks/{task.id}",
+    }
+    if task.tags:
+        facts["tags"] = [_short(tag) for tag in task.tags[:_MOST_ITEMS]]
+    if task.author_id is not None:
+        facts["author"] = _short(task.author_id)
+    return facts
 
 
 def _body(event: Event, data: Mapping[str, object]) -> bytes:
@@ -326,14 +341,16 @@ def delivery_id(webhook_id: str, event: Event) -> str:
     return f"msg_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
-def new_delivery(webhook_id: str, event: Event, *, now: int) -> Delivery:
+def new_delivery(
+    webhook_id: str, event: Event, *, now: int, task: Task | None = None, public_url: str = ""
+) -> Delivery:
     """Return the record of a message that was not sent yet."""
     return Delivery(
         id=delivery_id(webhook_id, event),
         webhook=webhook_id,
         seq=event.seq,
         type=event.type,
-        body=body_of(event).decode(),
+        body=body_of(event, task, public_url).decode(),
         created_at=now,
         updated_at=now,
     )

@@ -144,8 +144,9 @@ async def deliver(
     attempt: int,
     randomness: float,
     reach: NetworkPolicy = PUBLIC,
+    public_url: str = "",
 ) -> DeliveryDecision:
-    """Send the message once, and store the outcome.
+    """Send the message once, and store the outcome. `public_url` is the start of links to tasks.
 
     If the process crashes between sending and storing, the message is sent twice with the same ID. Nothing is sent if
     the webhook is removed or disabled, or if the message was already delivered, unless it is a replay.
@@ -153,7 +154,7 @@ async def deliver(
     stored = await WEBHOOKS.get(stores, order.webhook_id)
     if stored is None:
         return DeliveryDecision(step=DeliveryStep.DROP, reason="the webhook was removed")
-    found = await _delivery(stores, order)
+    found = await _delivery(stores, order, public_url)
     if found is None:
         return DeliveryDecision(step=DeliveryStep.DROP, reason="the event is no longer in the log")
     if found.record.state is DeliveryState.DELIVERED and found.record.replays >= order.replay:
@@ -185,7 +186,7 @@ def settle(decision: DeliveryDecision) -> str:
             return f"{decision.step}: {decision.reason}"
 
 
-async def _delivery(stores: Stores, order: DeliveryTaskArguments) -> StoredRecord[Delivery] | None:
+async def _delivery(stores: Stores, order: DeliveryTaskArguments, public_url: str) -> StoredRecord[Delivery] | None:
     """Return the stored delivery, or a new one (version 0) from its event.
 
     A replay does not need the event, which might have been trimmed by then.
@@ -196,7 +197,9 @@ async def _delivery(stores: Stores, order: DeliveryTaskArguments) -> StoredRecor
         message_id = delivery_id(order.webhook_id, event)
         found = await deliveries.get(stores, message_id)
         if found is None:
-            return StoredRecord(new_delivery(order.webhook_id, event, now=stores.clock.now()), 0)
+            [task] = [None] if event.task_id is None else await stores.tasks.get([event.task_id])
+            now = stores.clock.now()
+            return StoredRecord(new_delivery(order.webhook_id, event, now=now, task=task, public_url=public_url), 0)
         return found
     matching = [stored for stored in (await deliveries.all(stores)).values() if stored.record.seq == order.seq]
     return matching[0] if matching else None

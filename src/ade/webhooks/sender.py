@@ -210,7 +210,13 @@ class Deliverer:
         order = DeliveryTaskArguments(webhook_id=webhook_id, seq=seq, replay=replay)
         reach = reach_of(self._app.settings.webhooks)
         decision = await deliver(
-            stores, self._sender(stores), order, attempt=attempt, randomness=random.random(), reach=reach
+            stores,
+            self._sender(stores),
+            order,
+            attempt=attempt,
+            randomness=random.random(),
+            reach=reach,
+            public_url=self._app.settings.notifications.public_url,
         )
         return settle(decision)
 

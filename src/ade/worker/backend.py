@@ -50,7 +50,8 @@ class WorkerBackend(Protocol):
 
     name: str  # of the worker, in the backend
     waits: bool  # whether a claim waits for work; otherwise the worker waits for notifications and due times
-    finishes_at_once: int  # 1: one call at a time, with all ended runs. More: one call per outcome
+    finishes_at_once: int  # 1: one call at a time, with all ended runs. More: concurrent calls
+    finishes_together: int  # ended runs in one of several concurrent calls
     lease_check_s: float  # how often the event loop checks whether renewals hang
     state: "WorkerState"
     clock: Clock

@@ -88,7 +88,8 @@ class Completer:
 
     def _next(self) -> list[Ended]:
         if self._most > 1:
-            return [self._waiting.popleft()]
+            count = min(len(self._waiting), self._backend.finishes_together)
+            return [self._waiting.popleft() for _ in range(count)]
         batch = list(self._waiting)
         self._waiting.clear()
         return batch

@@ -72,6 +72,7 @@ class StoreBackend:
 
     waits = False
     finishes_at_once = 1
+    finishes_together = 1  # not used: one call has all of them
 
     def __init__(self, setup: Setup) -> None:
         stores, options = setup.stores, setup.options

@@ -73,6 +73,7 @@ class Village:
         assert await scene.claim(names=["build"], can=["gpu", "net"]) == [], "its key is taken"
         parent = await self._add(priority=8)
         await self._add(parent_id=parent.id, priority=8, idempotency_key="once", team="payments", ticket_ref="OPS-7")
+        await self._add(author_id="ann", tags=("urgent",), resources=("db:main",), priority=8)
         await self._add(depends_on=(self.running[0].id, parent.id))
         await self._add(run_after=scene.clock.now() + 60_000)
         await self._add("report", priority=3, deadline=scene.clock.now() + 3_600_000)

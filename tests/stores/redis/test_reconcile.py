@@ -10,7 +10,7 @@ from ade.errors import StaleLease
 from ade.stores.redis.repair import health_check
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
-from tests.domain import Definition
+from tests.domain import Definition, TaskQuery
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.server import Server
@@ -42,6 +42,9 @@ MADE_ANEW = [
     "task:index:state:*",
     "task:index:team:*",
     "task:index:ticket:*",
+    "task:index:author:*",
+    "task:index:tag:*",
+    "task:index:resource:*",
     "task:children:*",
     "task:key:*",
     "task:needs:*",
@@ -392,3 +395,21 @@ async def _far_apart(scene: Scene, built: Village) -> tuple[Task, Task]:
     first, second = "q0", next(f"q{n}" for n in range(100) if of_queue(f"q{n}") != of_queue("q0"))
     needed = await scene.add(queue=first, priority=9)
     return needed, await scene.add(queue=second, depends_on=(needed.id,))
+
+
+async def test_tasks_of_an_earlier_version_are_found_by_label_before_and_after_a_repair(
+    settled: Village,
+) -> None:
+    settled.lose("task:index:author:*")
+    settled.lose("task:index:tag:*")
+    settled.lose("task:index:resource:*")
+    settled.command("HDEL", "ade:meta", "labeled")
+    queries = [TaskQuery(author_id="ann"), TaskQuery(tag="urgent"), TaskQuery(resource="db:main")]
+    before = [[task.id for task in (await settled.scene.stores.tasks.find(query)).tasks] for query in queries]
+
+    assert (await settled.maintenance.reconcile()).mended
+
+    assert settled.keys_like("task:index:author:*")
+    after = [[task.id for task in (await settled.scene.stores.tasks.find(query)).tasks] for query in queries]
+    assert before == after
+    assert [len(found) for found in after] == [1, 1, 1]

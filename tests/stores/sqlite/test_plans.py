@@ -83,8 +83,9 @@ LEADERS = {
     "rare": "task_rare (status=? AND seq<?)",
     "running": "task_lease",
     "children": "task_child (parent_id=? AND seq<?)",
-    "team": "task_label USING PRIMARY KEY (label=? AND seq<?)",
-    "ticket": "task_label USING PRIMARY KEY (label=? AND seq<?)",
+    **dict.fromkeys(
+        ("author_id", "resource", "tag", "team", "ticket"), "task_label USING PRIMARY KEY (label=? AND seq<?)"
+    ),
 }
 # Steps that look at every row of a table that grows without bound. An index scan is fine here: the scanned ones are
 # partial, so they hold only what runs, waits or is parked now.

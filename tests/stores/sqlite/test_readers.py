@@ -88,3 +88,46 @@ async def test_after_the_end_nothing_is_read(readers: FileReaders) -> None:
 
     with pytest.raises(StoreUnavailable, match="closed"):
         await readers.call(one)
+
+
+ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+
+
+async def test_reads_do_not_wait_for_scans(readers: FileReaders) -> None:
+    may_go_on = threading.Event()
+    scans = [asyncio.create_task(readers.scan(lambda _: may_go_on.wait(60))) for _ in range(10)]
+    await asyncio.sleep(0)
+
+    assert await readers.call(one) == 1
+
+    may_go_on.set()
+    assert await asyncio.gather(*scans) == [True] * 10
+
+
+@pytest.mark.parametrize("lane", ["call", "scan"])
+async def test_a_statement_stops_when_its_caller_is_gone(readers: FileReaders, lane: str) -> None:
+    begun = threading.Event()
+
+    def endless(connection: apsw.Connection) -> object:
+        begun.set()
+        return connection.execute(ENDLESS).get
+
+    read = getattr(readers, lane)
+    asked = [asyncio.create_task(read(endless)) for _ in range(2)]  # as many as there are threads, or more
+    await asyncio.to_thread(begun.wait, 60)
+    for task in asked:
+        task.cancel()
+    await asyncio.gather(*asked, return_exceptions=True)
+
+    async with asyncio.timeout(60):
+        assert await read(one) == 1
+
+
+async def test_a_statement_that_takes_too_long_is_stopped_and_the_thread_goes_on(
+    readers: FileReaders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ade.stores.sqlite.readers._LONGEST_S", 0.05)
+    with pytest.raises(StoreUnavailable, match="took longer"):
+        await readers.call(lambda connection: connection.execute(ENDLESS).get)
+
+    assert await readers.call(one) == 1

@@ -71,5 +71,5 @@ def test_every_statement_is_one_statement_with_a_word_on_what_it_is_for() -> Non
     for name, comment, text in statements():
         assert comment, name
         assert ";" not in text, name
-        if name != "tasks.find":  # finding.py fills it in
+        if name not in ("tasks.find", "tasks.end_of_window"):  # task_reader.py fills them in
             connection.execute(f"EXPLAIN {text}", dict.fromkeys(re.findall(r":([a-z_]+)", text))).fetchall()

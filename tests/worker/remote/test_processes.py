@@ -12,6 +12,8 @@ import pytest
 from msgspec import Raw
 
 from ade import Client, Status, connect
+from ade.accounts.tokens import list_tokens, revoke_token
+from ade.cli.exit_codes import ExitCode
 from tests.depth import sampled
 from tests.domain import Role
 from tests.faults.served import Served, served_on
@@ -144,3 +146,16 @@ async def test_a_worker_of_several_processes_ends_cleanly(tmp_path: Path) -> Non
 async def _other_token(served: Served) -> str:
     """Of an admin: whoever may work may do so."""
     return await served.token(Role.ADMIN)
+
+
+async def test_the_process_of_a_worker_ends_with_a_message_when_its_token_is_revoked(tmp_path: Path) -> None:
+    async with served_on("sqlite", tmp_path) as served:
+        crew, client = await crew_on(served, tmp_path)
+        async with client:
+            worker = served.worker("revoked", APP, await _other_token(served))
+            await until(lambda: "worker.started" in worker.log(), "it is up")
+            for token in await list_tokens(served.stores, "the-admin"):
+                await revoke_token(served.stores, token.id)
+            await crew.task(client, 7, "compute")  # ends the claim that waits
+            assert await worker.exit_code() == ExitCode.DENIED, worker.log()
+            assert "The server rejected the token of this worker" in worker.log()

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from ade import Ade, Context, Status, work_over_http
+from ade.accounts.model import NotAuthenticated
+from ade.accounts.tokens import list_tokens, revoke_token
 from tests.domain import Role
 from tests.server.conftest import ServerHarness, start_server
 from tests.servers.ports import ReservedPort
@@ -160,3 +162,20 @@ async def test_one_that_was_never_answered_can_be_stopped() -> None:
     stop.set()
     handover = await asyncio.wait_for(working, PATIENCE_S)
     assert handover.left_behind == ()
+
+
+async def test_a_worker_whose_token_was_revoked_stops_and_says_so(server: ServerHarness, app: Ade) -> None:
+    @app.task
+    async def plain() -> int:
+        return 1
+
+    token, stop = await server.token(Role.WORKER), asyncio.Event()
+    working = asyncio.create_task(work_over_http(app, server.url, stop, token=token))
+    await eventually(lambda: _knows(server))
+    for each in await list_tokens(server.stores, "the-worker"):
+        await revoke_token(server.stores, each.id)
+    await server.task(name="plain", allow_unknown=True)  # ends the claim that waits
+
+    with pytest.raises(NotAuthenticated, match="rejected the token of this worker"):
+        await asyncio.wait_for(working, PATIENCE_S)
+    assert stop.is_set()

@@ -33,6 +33,7 @@ CLIENT_ROUTES: Mapping[str, ClientRoute] = {  # module, method, path, mutates, t
     "claim_tasks": ClientRoute("ade.worker.api.runs", "POST", "/api/v1/runs/claim", True, False),
     "renew_runs": ClientRoute("ade.worker.api.runs", "POST", "/api/v1/runs/heartbeat", True, False),
     "complete_run": ClientRoute("ade.worker.api.runs", "POST", "/api/v1/runs/{run_id}/complete", True, False),
+    "complete_runs": ClientRoute("ade.worker.api.runs", "POST", "/api/v1/runs/complete", True, False),
     "fail_run": ClientRoute("ade.worker.api.runs", "POST", "/api/v1/runs/{run_id}/fail", True, False),
     "hold_run": ClientRoute("ade.worker.api.runs", "POST", "/api/v1/runs/{run_id}/hold", True, False),
     "release_run": ClientRoute("ade.worker.api.runs", "POST", "/api/v1/runs/{run_id}/release", True, False),

@@ -129,6 +129,7 @@ class TasksCalls(Section):
         team: str | None = None, ticket: str | None = None, worker: str | None = None, text: str | None = None,
         created_from: datetime | None = None, created_before: datetime | None = None, discarded: bool | None = None,
         order: Literal["newest", "oldest"] = "newest", cursor: str | None = None, limit: int = 50,
+        ids: Sequence[str] = (), count: bool = False,
     ) -> Call[Page[Task]]:
         """List tasks by a filter, page by page."""
         from ade.server.pagination import Page
@@ -138,7 +139,8 @@ class TasksCalls(Section):
         query = ListTasks(
             status=list(status), queue=queue, name=name, tag=tag, resource=resource, parent=parent, author=author,
             team=team, ticket=ticket, worker=worker, text=text, created_from=created_from,
-            created_before=created_before, discarded=discarded, order=order, cursor=cursor, limit=limit,
+            created_before=created_before, discarded=discarded, order=order, cursor=cursor, limit=limit, ids=list(ids),
+            count=count,
         )
         return self._call("list_tasks", Page[Task], query=query)
 

@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from ade.common.calls import Call
     from ade.server.pagination import Page
     from ade.tasks.options import NewDefinition
-    from ade.worker.api.requests import Claimed, OutputText, RemoteRunsRenewed, RunEnd, RunError, RunHold
+    from ade.worker.api.requests import (
+        Claimed,
+        CompletedRun,
+        CompletionReport,
+        OutputText,
+        RemoteRunsRenewed,
+        RunEnd,
+        RunError,
+        RunHold,
+    )
     from ade.worker.views import WorkerView
 
 
@@ -54,6 +63,14 @@ class WorkersCalls(Section):
 
         body = CompleteRun(task_id=task_id, result=result)
         return self._call("complete_run", RunEnd, run_id, body=body)
+
+    def complete_runs(self, *, runs: list[CompletedRun]) -> Call[Page[CompletionReport]]:
+        """Hand in the results of several runs in one write."""
+        from ade.server.pagination import Page
+        from ade.worker.api.requests import CompleteRuns, CompletionReport
+
+        body = CompleteRuns(runs=runs)
+        return self._call("complete_runs", Page[CompletionReport], body=body)
 
     def fail_run(
         self, run_id: str, *, task_id: str, error: RunError, retry_after_s: float | None = None,

@@ -84,6 +84,11 @@ def _check(ref: str) -> None:
         raise StoreCorrupt(f"{ref[:80]!r} is not the name of a blob")
 
 
+def is_ref_of(task_id: str, ref: object) -> bool:
+    """Return whether this is the name of a blob of this task. A record from before could contain any other text."""
+    return isinstance(ref, str) and ref.startswith(f"{task_id}.") and _REF.fullmatch(ref) is not None
+
+
 # Orphans: blobs whose process crashed before it wrote the record, or pruned the record but not the blobs.
 
 

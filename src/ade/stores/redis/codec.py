@@ -20,7 +20,7 @@ from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.partitions import Partitions
 from ade.tasks.changes import Change
 from ade.tasks.lifecycle import FINAL, Status
-from ade.tasks.model import AfterFailure, Task
+from ade.tasks.model import LABELED_FIELDS, AfterFailure, Task, labels_of
 from ade.tasks.model import as_text as needs_text
 
 # Nesting limit of JSON: a payload that some reader cannot decode must not be stored.
@@ -178,7 +178,8 @@ def new_task(
         needs = [on for on in needs if on not in afar]
     packed_events = [packed_event(event) for event in events]
     always_fits = task.source == SYSTEM  # tasks of the system are exempt from the queue limit
-    return [task.id, state, as_text(detail_of(task)), needs, tolerant, packed_events, remote, age, always_fits]
+    detail, found_by = as_text(detail_of(task)), labels_of(task) or False
+    return [task.id, state, detail, needs, tolerant, packed_events, remote, age, always_fits, found_by]
 
 
 def packed_event(event: Event) -> Raw:
@@ -240,6 +241,8 @@ def _more(change: Change) -> dict[str, Any]:
     if is_revival(change):
         more["depends_on"] = change.after.depends_on
         more["tolerant"] = change.after.after_failure is AfterFailure.RUN
+    if not LABELED_FIELDS.isdisjoint(change.fields):
+        more["lost_labels"], more["labels"] = labels_of(change.before), labels_of(change.after)
     return more
 
 

@@ -27,7 +27,7 @@ from ade.tasks.admission import (
     with_known_dependencies,
 )
 from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
+from ade.tasks.model import Task, labels_of
 
 # Fast path for plain new tasks: their state is packed here, and lua/add_fast_path.lua stores it unchanged.
 
@@ -70,14 +70,19 @@ def plain_request(tasks: Sequence[Task], own: Sequence[PlainTask]) -> dict[str, 
     numbers: dict[tuple[object, ...], int] = {}
     states: list[Raw] = []
     rows: list[object] = []
-    for task, row in zip(tasks, own, strict=True):
+    labeled: dict[str, list[int]] = {}
+    for place, (task, row) in enumerate(zip(tasks, own, strict=True), start=1):
+        if task.author_id is not None or task.tags or task.resources or task.locks:
+            for label in labels_of(task):
+                labeled.setdefault(label, []).append(place)
         kind = (task.queue, task.name, task.priority)
         times = (task.created_at, task.updated_at, task.run_after)
         number = numbers.setdefault((kind, times, task.concurrency_key, task.args_digest), len(numbers) + 1)
         if 2 * number > len(states):
             states += (_fresh(task), as_text(_rest(task)))
         rows += (*row, kinds.setdefault(kind, len(kinds) + 1), number)
-    return {"tasks": rows, "kinds": list(kinds), "states": states, "due": max(task.run_after for task in tasks)}
+    request = {"tasks": rows, "kinds": list(kinds), "states": states, "due": max(task.run_after for task in tasks)}
+    return {**request, "labels": labeled} if labeled else request
 
 
 def _rest(task: Task) -> bytes:

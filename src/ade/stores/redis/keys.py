@@ -84,11 +84,14 @@ PLACEHOLDERS: Mapping[str, str] = {  # placeholder -> regular expression
     "owner": r".+",
     "team": r".+",
     "ticket": r".+",
+    "author": r".+",
+    "tag": r".+",
     "kind": r"[^:]*",
     "agent": r"[A-Za-z0-9._:@/-]+",
     "inbox": r"[^{}]+",
     "rest": r".+",
 }
+LABELED = "labeled"  # field of `meta`: all tasks are in the indexes by author, tag, and resource
 _FOREVER, _WITH_TASK, _AT_COMMIT = "never", "with the task", "when its task continues"
 
 KEYS: Sequence[KeyFamily] = (
@@ -110,6 +113,9 @@ KEYS: Sequence[KeyFamily] = (
     ),
     KeyFamily("task:index:team:<team>", "zset", "tasks of this team by `seq`", _WITH_TASK),
     KeyFamily("task:index:ticket:<ticket>", "zset", "tasks of this ticket by `seq`", _WITH_TASK),
+    KeyFamily("task:index:author:<author>", "zset", "tasks of this author by `seq`", _WITH_TASK),
+    KeyFamily("task:index:tag:<tag>", "zset", "tasks with this tag by `seq`", _WITH_TASK),
+    KeyFamily("task:index:resource:<resource>", "zset", "tasks that change or lock this resource by `seq`", _WITH_TASK),
     KeyFamily("task:finished", "zset", "final tasks by end time", _WITH_TASK),
     KeyFamily("task:results", "zset", "results by expiry", "with the result"),
     KeyFamily("task:children:<id>", "zset", "child tasks by `seq`", "with the children"),
@@ -300,7 +306,7 @@ KEYS: Sequence[KeyFamily] = (
         "hash",
         "`partitions`, `schema` (the version of the layout), `epoch` (the generation of the data), `ended` (the"
         " previous generation, if it was lost), `tick` (the newest tick), `last_event`, `looked` (when a sweep last"
-        " checked the leases)",
+        " checked the leases), `labeled` (all tasks are in the indexes by author, tag, and resource)",
         _FOREVER,
     ),
     KeyFamily("claim:<request>", "string", "the tasks of a claim, for a repeated request", "with the lease"),

@@ -17,6 +17,7 @@ from ade.stores.redis.client.options import RedisAddress, TopologyKind
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import packed_event, pairs
 from ade.stores.redis.invariants import broken_invariants
+from ade.stores.redis.keys import LABELED
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.repair import RepairReport, health_check, repair
 from ade.stores.redis.upgrade import SCHEMA, check_schema
@@ -98,8 +99,11 @@ async def check_partitions(link: RedisClient) -> None:
         meta = f"{names.prefix}meta"
         [stored] = await link.ask(partition, ("HGET", meta, "partitions"))
         if stored is None:  # write only then, so that readers can open a store on a server with full memory
-            _, stored = await link.ask(
-                partition, ("HSETNX", meta, "partitions", link.partitions), ("HGET", meta, "partitions")
+            _, _, stored = await link.ask(
+                partition,
+                ("HSETNX", meta, LABELED, 1),
+                ("HSETNX", meta, "partitions", link.partitions),
+                ("HGET", meta, "partitions"),
             )
         if int(stored) != link.partitions:
             raise StoreUnsupported(

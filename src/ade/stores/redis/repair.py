@@ -12,6 +12,7 @@ from ade.logs import Log
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.codec import packed_event, raw_records, read_events, task_of
 from ade.stores.redis.invariants import SIDE_NOTES
+from ade.stores.redis.keys import LABELED
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.scan import PartitionScan, ScanFindings, edges_afar
 from ade.stores.redis.workers import RedisWorkers, limits_of
@@ -57,6 +58,7 @@ async def repair(link: RedisClient, places: Partitions) -> RepairReport:
         await _mend_edges(survey, places)
         survey.findings.gone.update(dict.fromkeys(await _unended(survey), partition))
         report.add(survey.findings, await _report_gone(survey))
+        await link.ask(partition, ("HSET", f"{survey.names.prefix}meta", LABELED, 1))
     await _define_again(link, places)
     if report.mended:
         _log.warning("store_mended", mended=report.mended, examples=report.sentences[:10])

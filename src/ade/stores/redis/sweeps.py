@@ -8,7 +8,7 @@ import msgspec
 
 from ade.errors import StoreUnavailable
 from ade.stores.ports import DueTasks
-from ade.stores.redis.blobs import OrphanBlobs, RedisBlobs
+from ade.stores.redis.blobs import OrphanBlobs, RedisBlobs, is_ref_of
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import EXPIRES, Record, as_text, pairs, raw_records, task_of
@@ -159,7 +159,7 @@ class RedisSweeps:
         command = ("ZRANGE", key, "-inf", now, "BYSCORE", "LIMIT", 0, limit)
         [members] = await self._link.ask(partition, command)
         records = await raw_records(self._link, partition, [each.decode() for each in members])
-        prepared = [(record[0].decode(), _expiry(record), *_without_result(record[3])) for record in records]
+        prepared = [(record[0].decode(), _expiry(record), *_without_result(record)) for record in records]
         results = [(task_id, expires, as_text(outcome)) for task_id, expires, outcome, _ in prepared]
         if not results:
             return 0
@@ -176,13 +176,13 @@ def _expiry(record: Record) -> int:
     return int(msgspec.msgpack.decode(record[1])[EXPIRES - 1])
 
 
-def _without_result(outcome: bytes | None) -> tuple[bytes, str | None]:
+def _without_result(record: Record) -> tuple[bytes, str | None]:
     """The outcome marked as expired, and the blob of the result, if it had one."""
     try:
-        fields: dict[str, Any] = msgspec.json.decode(outcome or b"{}")
+        fields: dict[str, Any] = msgspec.json.decode(record[3] or b"{}")
     except msgspec.DecodeError:
         fields = {}
     result = fields.pop("result", None)
     fields["result_expired"] = True
     ref = result.get("$blob") if isinstance(result, dict) else None
-    return msgspec.json.encode(fields), ref if isinstance(ref, str) else None
+    return msgspec.json.encode(fields), ref if is_ref_of(record[0].decode(), ref) else None

@@ -1,7 +1,11 @@
 """Task store on Redis: listing with keyset pagination by seq, reads, inserts, claims, and commits."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from msgspec import Raw
 
@@ -13,6 +17,7 @@ from ade.stores.redis.codec import aged_of, as_text, pairs, raw_records, read_re
 from ade.stores.redis.commits import RedisCommits
 from ade.stores.redis.cross_partition import CrossPartitionDependencies
 from ade.stores.redis.inserts import RedisBlockingInserts, RedisInserts
+from ade.stores.redis.keys import LABELED
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.tasks.changes import Change
@@ -21,71 +26,122 @@ from ade.tasks.model import Task
 
 _COMMON = frozenset({Status.PENDING, Status.RUNNING, Status.COMPLETED})
 _PORTION = 200
+_SCANNED = 40  # tasks of a portion of a list with a budget: decoding them takes less than a millisecond
 
 Row = tuple[int, Task]  # seq and task
 Condition = Callable[[int, Task], bool]
 
 
 class RedisTaskQueries:
-    """Lists tasks that match a query."""
+    """Lists tasks that match a query.
+
+    Lists with a budget, which come from outside, take turns by portions and pause as long as they work, so that they
+    leave half of the time to everything else that runs in this event loop.
+    """
 
     def __init__(self, link: RedisClient, places: Partitions) -> None:
         self._link = link
         self._places = places
+        self._labeled: set[int] = set()  # partitions whose indexes by label are complete
+        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
     async def find(self, query: TaskQuery) -> TaskPage:
-        """Merge the first matches of every partition into one page."""
+        """Merge the first matches of every partition into one page. A walk that its budget ended bounds the page."""
         limit = min(max(query.limit, 1), 1000)
         rows: list[Row] = []
+        ends: list[int] = []
         for partition in self._places.all:
-            rows += await self._first_rows(partition, query, limit + 1)
+            rows += await self._first_rows(partition, query, limit + 1, ends)
         rows.sort(key=lambda row: row[0], reverse=not query.oldest_first)
+        end = None if not ends else min(ends) if query.oldest_first else max(ends)
+        if end is not None:  # the tasks beyond it are not complete yet
+            rows = [row for row in rows if (row[0] <= end if query.oldest_first else row[0] >= end)]
         tasks = [task for _, task in rows[:limit]]
         self._places.remember(tasks)
-        return TaskPage(tasks, rows[limit - 1][0] if len(rows) > limit else None)
+        if len(rows) > limit:
+            return TaskPage(tasks, rows[limit - 1][0])
+        return TaskPage(tasks, end, is_partial=end is not None)
 
-    async def _first_rows(self, partition: int, query: TaskQuery, limit: int) -> list[Row]:
+    async def _first_rows(self, partition: int, query: TaskQuery, limit: int, ends: list[int]) -> list[Row]:
+        """Return the first matches; if the budget is used up, add the last task that was examined to `ends`."""
         conditions = list(_conditions(query))
         if query.statuses == {Status.RUNNING}:
             rows = _fitting(await self._running(partition), conditions)
         else:
             rows = []
-            for index in self._indexes(query):
+            indexes = self._indexes(query, is_labeled=await self._is_labeled(partition, query))
+            for index in indexes:
                 found: list[Row] = []
-                async for portion in self._walk(partition, index, query):
+                left = None if query.budget is None else max(query.budget // len(indexes) // len(self._places.all), 1)
+                async for portion, last in self._walk(partition, index, query):
                     found += _fitting(portion, conditions)
                     if len(found) >= limit:
+                        break
+                    if left is not None and last is not None and (left := left - len(portion)) <= 0:
+                        ends.append(last)
                         break
                 rows += found[:limit]
         rows.sort(key=lambda row: row[0], reverse=not query.oldest_first)
         return rows[:limit]
 
+    async def _is_labeled(self, partition: int, query: TaskQuery) -> bool:
+        """Whether an index by label is complete. In a store of an earlier version it is after the first repair."""
+        if query.resource is None and query.tag is None and query.author_id is None:
+            return True
+        if partition not in self._labeled:
+            [is_labeled] = await self._link.ask(
+                partition, ("HGET", f"{self._link.names[partition].prefix}meta", LABELED)
+            )
+            if is_labeled is None:
+                return False
+            self._labeled.add(partition)
+        return True
+
     @staticmethod
-    def _indexes(query: TaskQuery) -> list[str]:
+    def _indexes(query: TaskQuery, *, is_labeled: bool) -> list[str]:
         if query.parent_id is not None:
             return [f"task:children:{query.parent_id}"]
         if query.ticket_ref is not None:
             return [f"task:index:ticket:{query.ticket_ref}"]
+        for label, value in (("resource", query.resource), ("tag", query.tag), ("author", query.author_id)):
+            if value is not None and is_labeled:
+                return [f"task:index:{label}:{value}"]
         if query.team is not None:
             return [f"task:index:team:{query.team}"]
         if query.statuses and query.statuses.isdisjoint(_COMMON):
             return [f"task:index:state:{status}" for status in sorted(query.statuses)]
         return ["task:all"]
 
-    async def _walk(self, partition: int, index: str, query: TaskQuery) -> AsyncIterator[list[Row]]:
-        """The tasks of an index by seq, in the order of the query, in portions."""
+    async def _walk(self, partition: int, index: str, query: TaskQuery) -> AsyncIterator[tuple[list[Row], int | None]]:
+        """The tasks of an index by seq, in the order of the query, in portions; None after the last one."""
         key = self._link.names[partition].prefix + index
         after = query.after
         portion = min(_PORTION, query.limit + 1)  # if all tasks match, as usual, no task is read in vain
+        turns, is_first = None if query.budget is None else self._turns_here(), True
         while True:
             first, last, *order = ("-inf", "+inf") if query.oldest_first else ("+inf", "-inf", "REV")
             start = first if after is None else f"({after}"
             command = ("ZRANGE", key, start, last, "BYSCORE", *order, "LIMIT", 0, portion, "WITHSCORES")
-            [members] = await self._link.ask(partition, command)
-            yield await self._read(partition, [task_id.decode() for task_id, _ in pairs(members)])
-            if len(members) < 2 * portion:
+            if turns is None or is_first:
+                members, rows = await self._portion(partition, command)
+            else:
+                async with turns:
+                    began = time.monotonic()
+                    members, rows = await self._portion(partition, command)
+                    await asyncio.sleep(time.monotonic() - began)
+            is_end = len(members) < 2 * portion
+            after = None if is_end else int(float(members[-1]))
+            yield rows, after
+            if is_end:
                 return
-            after = int(float(members[-1]))
+            is_first, portion = False, portion if turns is None else _SCANNED
+
+    async def _portion(self, partition: int, command: tuple[Any, ...]) -> tuple[list[Any], list[Row]]:
+        [members] = await self._link.ask(partition, command)
+        return members, await self._read(partition, [task_id.decode() for task_id, _ in pairs(members)])
+
+    def _turns_here(self) -> asyncio.Lock:
+        return self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
     async def _running(self, partition: int) -> list[Row]:
         [members] = await self._link.ask(

@@ -181,6 +181,11 @@ class SqliteBlobs:
                 path.unlink(missing_ok=True)
 
 
+def is_ref_of(task_id: str, ref: object) -> bool:
+    """Return whether this is the name of a blob of this task. A record from before could contain any other text."""
+    return isinstance(ref, str) and ref.startswith(f"{task_id}.") and _REF.fullmatch(ref) is not None
+
+
 def is_unfinished(ref: str) -> bool:
     """Return whether this is the name of a partly written file."""
     return ref.endswith(_UNFINISHED)

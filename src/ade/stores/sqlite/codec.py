@@ -1,6 +1,6 @@
 """Converts task records to rows and back. Only this module defines which table stores which field of a task."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -12,7 +12,7 @@ from ade.failures import unreadable_record
 from ade.stores.sqlite.connection import run, value
 from ade.tasks.changes import Change
 from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status
-from ade.tasks.model import Task, as_text
+from ade.tasks.model import LABELED_FIELDS, Task, as_text, labels_of
 
 COLUMN_FIELDS = [
     "id",
@@ -139,12 +139,20 @@ def detail_of(task: Task) -> msgspec.Struct:
     return _Detail(*_detail_of(task))
 
 
-def labels_of(task: Task) -> Iterator[str]:
-    """Yield the labels by which a task is found; most tasks have none."""
+def labels_in(task: Task) -> list[str]:
+    """Return the labels by which a task is found; a task without these fields has none."""
+    is_labeled = task.author_id is not None or task.tags or task.resources or task.locks
+    labels = labels_of(task) if is_labeled else []
     if task.team is not None:
-        yield f"team:{task.team}"
+        labels.append(f"team:{task.team}")
     if task.ticket_ref is not None:
-        yield f"ticket:{task.ticket_ref}"
+        labels.append(f"ticket:{task.ticket_ref}")
+    return labels
+
+
+def touches_labels(change: Change) -> bool:
+    """Return whether a change sets fields by which a task is found, as the edit of a draft does."""
+    return not LABELED_FIELDS.isdisjoint(change.fields)
 
 
 def outcome_of(task: Task) -> msgspec.Struct | None:

@@ -14,11 +14,13 @@ from ade.stores.sqlite.codec import (
     guard_row,
     identity_row,
     is_end_of_run,
+    labels_in,
     outcome_of,
     packed,
     result_expiry,
     touches_detail,
     touches_identity,
+    touches_labels,
     touches_outcome,
     unpacked,
 )
@@ -198,6 +200,10 @@ def _write_columns(connection: apsw.Connection, accepted: Accepted, now: int) ->
     details = [(found.seq, detail_of(change.after)) for change, found in accepted if touches_detail(change)]
     if details:
         run(connection, "tasks.update_detail", rows=packed(details))
+    if labeled := [(change, found.seq) for change, found in accepted if touches_labels(change)]:
+        run(connection, "tasks.prune_labels", seqs=packed([seq for _, seq in labeled]))
+        labels = [(label, seq) for change, seq in labeled for label in labels_in(change.after)]
+        run(connection, "tasks.insert_labels", rows=packed(labels))
     identities = [identity_row(change, found.seq) for change, found in accepted if touches_identity(change)]
     if identities:
         run(connection, "tasks.update_identity", rows=packed(identities))

@@ -45,6 +45,8 @@ class _InlineReader:
         result: Result = answer
         return result
 
+    scan = call
+
 
 class _MissingPart:
     """Placeholder for a part that writes: every use raises StoreReadOnly."""

@@ -74,7 +74,8 @@ CREATE TABLE task_detail (
     detail TEXT NOT NULL
 );
 
--- Tasks by team and ticket. Tasks without either have no row here.
+-- Tasks by author:<id>, tag:<tag>, resource:<name>, team:<name>, and ticket:<reference>. Tasks without any of them have
+-- no row here.
 CREATE TABLE task_label (
     label TEXT    NOT NULL,  -- team:<name> or ticket:<reference>
     seq   INTEGER NOT NULL,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import apsw
 
 from ade.stores.ports import Clock, DueTasks
-from ade.stores.sqlite.blobs import SqliteBlobs, is_unfinished
+from ade.stores.sqlite.blobs import SqliteBlobs, is_ref_of, is_unfinished
 from ade.stores.sqlite.codec import packed, read_records, task_of, unpacked
 from ade.stores.sqlite.connection import run, value
 from ade.stores.sqlite.readers import Readers
@@ -93,9 +93,8 @@ class SqliteSweeps:
     async def expire_results(self, limit: int) -> int:
         def write(connection: apsw.Connection) -> tuple[int, list[str]]:
             now = self._clock.now()
-            refs = [
-                ref for (ref,) in run(connection, "tasks.list_expiring_blobs", now=now, limit=limit) if ref is not None
-            ]
+            listed = run(connection, "tasks.list_expiring_blobs", now=now, limit=limit)
+            refs = [ref for task_id, ref in listed if is_ref_of(task_id, ref)]
             return len(run(connection, "tasks.expire_results", now=now, limit=limit)), refs
 
         count, refs = await self._writer.call(write)

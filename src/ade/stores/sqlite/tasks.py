@@ -11,7 +11,7 @@ from ade.accounts.model import SYSTEM
 from ade.errors import AdeError, StaleLease, StaleWrite
 from ade.stores.ports import WORK, ClaimRequest, Clock, Wakeups
 from ade.stores.sqlite.claims import ClaimOperation
-from ade.stores.sqlite.codec import detail_of, labels_of, new_row, packed, read_records, unpacked
+from ade.stores.sqlite.codec import detail_of, labels_in, new_row, packed, read_records, unpacked
 from ade.stores.sqlite.commits import CommitOperation
 from ade.stores.sqlite.connection import run, value
 from ade.stores.sqlite.task_reader import SqliteTaskReader
@@ -187,7 +187,7 @@ class _InsertBatch:
         run(connection, "tasks.insert", rows=packed(rows))
         if asking := [(seq, as_text(task.needs)) for seq, task, _ in new if task.needs]:
             run(connection, "tasks.set_needs", rows=packed(asking))
-        if labels := [(label, seq) for seq, task, _ in new for label in labels_of(task)]:
+        if labels := [(label, seq) for seq, task, _ in new for label in labels_in(task)]:
             run(connection, "tasks.insert_labels", rows=packed(labels))
         run(connection, "tasks.insert_detail", rows=packed([(seq, detail_of(task)) for seq, task, _ in new]))
         run(connection, "events.insert", rows=packed([row for seq, task, _ in new for row in _event_rows(seq, task)]))

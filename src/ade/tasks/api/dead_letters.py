@@ -20,6 +20,7 @@ from ade.tasks.api.requests import (
     RetryTask,
 )
 from ade.tasks.api.tasks import (
+    BUDGET,
     LARGEST_PAGE,
     find_some,
     owned_task,
@@ -49,15 +50,18 @@ async def list_dead_letters(services: Services, request: RequestContext, query: 
         statuses=frozenset({Status.FAILED}),
         discarded=False,
         after=begin if isinstance(begin, int) else None,
+        budget=BUDGET,
     )
     items: list[Task] = []
+    is_partial = False
     for _ in range(_MOST_PAGES):
         found = await find_some(services, structs.replace(wanted, limit=query.limit - len(items)))
         wanted = structs.replace(wanted, after=found.next)
         items += [task for task in found.tasks if _is_of(task, query.fingerprint)]
-        if found.next is None or len(items) == query.limit or size_of(items) > LARGEST_PAGE // 2:
+        is_partial = found.is_partial
+        if found.next is None or is_partial or len(items) == query.limit or size_of(items) > LARGEST_PAGE // 2:
             break
-    return page("dlq", query, items, wanted.after)
+    return page("dlq", query, items, wanted.after, is_partial=is_partial)
 
 
 def _is_of(task: Task, fingerprint: str | None) -> bool:

@@ -25,6 +25,8 @@ from ade.tasks.identifiers import is_task_id
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import MaybeRaw, Task
 
+TaskId = Annotated[str, Meta(max_length=60)]
+
 
 class TaskFilter(Form):
     """Which tasks; all that is said must hold."""
@@ -51,6 +53,8 @@ class ListTasks(TaskFilter):
     order: Literal["newest", "oldest"] = "newest"
     cursor: str | None = None
     limit: PageSize = 50
+    ids: Annotated[list[TaskId], described(maxItems=50)] = field(default_factory=list)  # of these tasks, in this order
+    count: bool = False  # with the number of all tasks that match; only with status, queue, and name
 
 
 class Cancel(Form):

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from ade.accounts.model import Permission
-from ade.errors import IllegalTransition, ResultExpired, WaitTimeout
+from ade.errors import IllegalTransition, InvalidFilter, ResultExpired, WaitTimeout
 from ade.events.model import Event, is_of_access
 from ade.locks.model import normal_name
 from ade.server.context import RequestContext, Services, can_read_access_events, check_own, page, position, writer
@@ -78,21 +78,61 @@ async def checked_args(services: Services, task: Task, args: dict[str, Any]) -> 
 
 
 LARGEST_PAGE = 8_000_000  # bytes of arguments and results in one response
+_MOST_IDS = 50  # in one request, whose address and parameters have limits too
+BUDGET = 20_000  # tasks that one request examines for filters without an index
 
 
 @operation("GET /tasks", permission=Permission.READ)
 async def list_tasks(services: Services, request: RequestContext, query: ListTasks) -> Page[Task]:
     """List tasks by a filter, page by page. A page is shorter than its limit where tasks are large; the next page
-    continues there."""
+    continues there. Parent, author, tag, resource, team, and ticket have an index. For other filters, one request
+    examines up to 20,000 tasks: then the page has `is_partial`, and `next` continues the search. With `ids`, it returns
+    up to 50 tasks by ID, without those that do not exist. With `count`, the page has the number of all matches."""
+    if query.ids:
+        return await _tasks_by_id(services, query)
+    count = await _count(services, query) if query.count else None
     after = position("tasks", query)
     wanted = structs.replace(
         query_of(query),
         oldest_first=query.order == "oldest",
         limit=query.limit,
         after=after if isinstance(after, int) else None,
+        budget=BUDGET,
     )
     found = await find_some(services, wanted)
-    return page("tasks", query, found.tasks, found.next)
+    listed = page("tasks", query, found.tasks, found.next, is_partial=found.is_partial)
+    return listed if count is None else structs.replace(listed, count=count)
+
+
+async def _tasks_by_id(services: Services, query: ListTasks) -> Page[Task]:
+    """Return these tasks in this order, page by page where they are large. Raises InvalidFilter."""
+    if query_of(query) != TaskQuery() or query.count:
+        raise InvalidFilter("ids cannot be combined with other filters or with count. Send ids alone.")
+    if len(query.ids) > _MOST_IDS:
+        raise InvalidFilter(f"{len(query.ids)} IDs are too many. Send up to {_MOST_IDS} per request.")
+    after = position("tasks", query)
+    begin = after if isinstance(after, int) and after >= 0 else 0
+    ids = query.ids[begin : begin + query.limit]
+    known = [task_id for task_id in ids if is_task_id(task_id)]
+    found = [task for task in await services.stores.tasks.get(known) if task is not None]
+    sizes = accumulate(size_of([task]) for task in found)
+    shown = found[: max(sum(size <= LARGEST_PAGE for size in sizes), 1)]
+    end = begin + len(ids) if len(shown) == len(found) else begin + ids.index(shown[-1].id) + 1
+    return page("tasks", query, shown, end if end < len(query.ids) else None)
+
+
+async def _count(services: Services, query: ListTasks) -> int:
+    """Return how many tasks match, from the counters of the store. Raises InvalidFilter for other filters."""
+    counted = TaskQuery(statuses=frozenset(query.status), queue=query.queue, name=query.name)
+    if query_of(query) != counted:
+        raise InvalidFilter("count works with the filters status, queue, and name. Omit count, or the other filters.")
+    return sum(
+        each.count
+        for each in await services.stores.queues.tallies()
+        if (not query.status or each.status in query.status)
+        and query.queue in (None, each.queue)
+        and query.name in (None, each.name)
+    )
 
 
 async def find_some(services: Services, wanted: TaskQuery) -> TaskPage:

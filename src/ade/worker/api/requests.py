@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from ade.errors import PayloadTooLarge
+from ade.errors import AdeError, PayloadTooLarge
 from ade.failures import FailureKind, ReportedKind, TaskError
 from ade.locks.model import LockItem
 from ade.server.request_types import Capability, Form, Line, PageSize, QueueName
@@ -59,6 +59,23 @@ class CompleteRun(OfRun, kw_only=True):
     """The result of a run."""
 
     result: Any = None
+
+
+class CompletedRun(Form, kw_only=True):
+    """The result of one of several runs."""
+
+    run_id: Name
+    task_id: str
+    result: Any = None
+
+
+MOST_COMPLETED = 100
+
+
+class CompleteRuns(Form, kw_only=True):
+    """The results of several runs of one account."""
+
+    runs: Annotated[list[CompletedRun], Meta(min_length=1, max_length=MOST_COMPLETED)]
 
 
 class RunError(Form, kw_only=True):
@@ -164,6 +181,16 @@ class RunEnd(Struct, frozen=True, kw_only=True):
     run_after: int = 0  # when it is retried, if it is
 
 
+class CompletionReport(Struct, frozen=True, kw_only=True):
+    """What became of the task of one of several runs, or the error by which its result was rejected."""
+
+    task_id: str
+    run_id: str
+    status: Status | None = None
+    code: str = ""
+    error: str = ""
+
+
 class RunHold(Struct, frozen=True, kw_only=True):
     """Whether the run may go on. If not it is over, and the task runs again from the start once people have agreed."""
 
@@ -204,6 +231,13 @@ def end_of(task: Task) -> RunEnd:
     """Return the response for a run that has ended."""
     due = task.run_after if task.status is Status.PENDING else 0
     return RunEnd(task_id=task.id, run_id=task.run_id or "", status=task.status, run_after=due)
+
+
+def report_of(task_id: str, run_id: str | None, result: Task | AdeError) -> CompletionReport:
+    """Return the report on one of several runs: its task after it, or the error."""
+    if isinstance(result, Task):
+        return CompletionReport(task_id=task_id, run_id=run_id or "", status=result.status)
+    return CompletionReport(task_id=task_id, run_id=run_id or "", code=result.code, error=result.detail)
 
 
 def has_failed_so(task: Task, run_id: str, failed: Failed) -> bool:

@@ -11,12 +11,13 @@ from msgspec import Raw, structs
 
 from ade.accounts.model import Permission
 from ade.approvals.rollback import prepare_rollbacks
-from ade.errors import AdeError, InvalidResult, InvalidTask, LockNotPermitted, PayloadTooLarge
+from ade.errors import AdeError, InvalidResult, InvalidTask, LockNotPermitted, PayloadTooLarge, StoreError
 from ade.locks.model import DEFAULT_NAMESPACE, LockItem
 from ade.locks.requests import RECHECK_MS, STANDS_NOWHERE_MS, request_id, request_of
 from ade.logs import Log
 from ade.server.context import RequestContext, Services, account_of
 from ade.server.operation import TrafficClass, operation
+from ade.server.pagination import Page
 from ade.stores.ports import AGENT, DONE, WORK, ClaimRequest
 from ade.tasks.admission import is_own_step
 from ade.tasks.arguments import CODING_ERRORS, to_json, to_plain
@@ -32,6 +33,8 @@ from ade.worker.api.requests import (
     Claim,
     Claimed,
     CompleteRun,
+    CompleteRuns,
+    CompletionReport,
     FailRun,
     GoneRun,
     HoldRun,
@@ -46,6 +49,7 @@ from ade.worker.api.requests import (
     failure_of,
     has_failed_so,
     is_late,
+    report_of,
     run_ids,
 )
 from ade.worker.api.workers import check_held, held, registered, task_of, worker_of
@@ -92,19 +96,23 @@ async def has_its_locks(services: Services, task: Task) -> bool:
     return grant is not None and grant.is_granted
 
 
-async def _ring(services: Services, change: Change) -> None:
-    """Wake waiters for its result, and workers that can claim now because a limit has room or the task is due."""
-    stores, after = services.stores, change.after
-    if after.is_final:
+async def _ring(services: Services, *changes: Change) -> None:
+    """Wake waiters for results, and workers that can claim now because a limit has room or a task is due."""
+    stores = services.stores
+    if any(change.after.is_final for change in changes):
         stores.wakeups.notify(DONE)
-    is_due = after.status is Status.PENDING and after.run_after <= after.updated_at
-    if is_due or change.before.concurrency_key is not None or await _has_limits(services, after.name):
+    if any(_frees_work(change) for change in changes) or await _have_limits(services, changes):
         stores.wakeups.notify(WORK)
 
 
-async def _has_limits(services: Services, name: str) -> bool:
-    definitions = await services.stores.workers.definitions()
-    return any(known.name == name and known.concurrency is not None for known in definitions)
+def _frees_work(change: Change) -> bool:
+    is_due = change.after.status is Status.PENDING and change.after.run_after <= change.after.updated_at
+    return is_due or change.before.concurrency_key is not None
+
+
+async def _have_limits(services: Services, changes: Sequence[Change]) -> bool:
+    limited = {each.name for each in await services.stores.workers.definitions() if each.concurrency is not None}
+    return any(change.after.name in limited for change in changes)
 
 
 async def succeeded(services: Services, task: Task, result: Raw) -> Succeeded:
@@ -372,6 +380,40 @@ async def complete_run(services: Services, request: RequestContext, run_id: str,
     return await _ended(services, task, await end(services, task, await succeeded(services, task, result)))
 
 
+@operation("POST /runs/complete", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
+async def complete_runs(services: Services, request: RequestContext, body: CompleteRuns) -> Page[CompletionReport]:
+    """Hand in the results of several runs in one write. Each has its own report, in the order of the request. Repeating
+    it is harmless."""
+    ids = [each.task_id for each in body.runs if is_task_id(each.task_id)]
+    tasks = dict(zip(ids, await services.stores.tasks.get(ids), strict=True))
+    reports: dict[int, CompletionReport] = {}
+    changes: dict[int, Change] = {}
+    for place, each in enumerate(body.runs):
+        task = tasks.pop(each.task_id, None)  # None for a task that was named before
+        try:
+            if task is None or task.locks or task.status is not Status.RUNNING:
+                alone = CompleteRun(task_id=each.task_id, result=each.result)
+                status = (await complete_run(services, request, each.run_id, alone)).status
+                reports[place] = CompletionReport(task_id=each.task_id, run_id=each.run_id, status=status)
+            else:
+                check_held(request, each.run_id, task.id, task)
+                outcome = await succeeded(services, task, as_json(each.result))
+                changes[place] = settle(task, outcome, now=services.stores.clock.now(), randomness=random.random())
+        except StoreError:
+            raise
+        except AdeError as error:
+            reports[place] = report_of(each.task_id, each.run_id, error)
+    refusals = await services.stores.tasks.commit_each(list(changes.values())) if changes else []
+    for (place, change), refusal in zip(changes.items(), refusals, strict=True):
+        reports[place] = report_of(change.task_id, change.before.run_id, refusal or change.after)
+    log.info("runs.handed_in", runs=len(body.runs), rejected=sum(bool(report.code) for report in reports.values()))
+    await _ring(services, *changes.values())
+    for worker_id in {change.before.worker_id for change in changes.values()}:
+        runs = [each.before.run_id or "" for each in changes.values() if each.before.worker_id == worker_id]
+        await _release_units(services, worker_id, runs)
+    return Page(items=[reports[place] for place in range(len(body.runs))])
+
+
 async def _has_this_result(services: Services, task: Task, run_id: str, result: Raw) -> bool:
     if task.status is not Status.COMPLETED or task.run_id != run_id:
         return False
@@ -447,7 +489,12 @@ async def append_output(services: Services, request: RequestContext, run_id: str
 
 async def _ended(services: Services, before: Task, after: Task) -> RunEnd:
     """Release the agent's capacity unit of the run."""
-    worker = await worker_of(services, before.worker_id)
-    if worker is not None and worker.agent is not None and before.run_id is not None:
-        await services.stores.agents.release(worker.agent, [before.run_id])
+    if before.run_id is not None:
+        await _release_units(services, before.worker_id, [before.run_id])
     return end_of(after)
+
+
+async def _release_units(services: Services, worker_id: str | None, run_ids: Sequence[str]) -> None:
+    worker = await worker_of(services, worker_id)
+    if worker is not None and worker.agent is not None:
+        await services.stores.agents.release(worker.agent, list(run_ids))

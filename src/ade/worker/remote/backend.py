@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, structs
 
 from ade import VERSION
+from ade.accounts.model import NotAuthenticated
 from ade.client.client import Client
 from ade.common.calls import Call
 from ade.errors import AdeError, NeedsStore, StaleLease, UnknownWorker
@@ -26,7 +27,7 @@ from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.options import new_definition_of, new_task_of
 from ade.tasks.outcomes import HoldResponse, Withheld
-from ade.worker.api.requests import LONGEST_WAIT_S, MOST_CLAIMED, RemoteRunsRenewed
+from ade.worker.api.requests import LONGEST_WAIT_S, MOST_CLAIMED, MOST_COMPLETED, RemoteRunsRenewed
 from ade.worker.approval_check import ApprovalChecker
 from ade.worker.backend import Ended, LocksOfRuns, WorkerOptions
 from ade.worker.capacity import AgentCapacity
@@ -131,6 +132,7 @@ class HttpContextBackend:
 _SHORT_WAIT_S = 1.0  # while some mode has no room: the server is not notified when it has
 _NOWHERE = "ade-no-such-queue"  # a queue without tasks
 _MOST_RUNS = 1_000  # in one heartbeat
+_MOST_REJECTIONS = 3  # of the token, in consecutive claims: a server that is being restored can reject it once
 _LEAST_TTL_S, _LONGEST_TTL_S = 5.0, 3_600.0
 _LAST_WORD_S = 5.0  # for the server to deregister the worker
 log = Log("ade.worker")
@@ -154,10 +156,20 @@ class HttpBackend:
 
     waits = True
     finishes_at_once = AT_ONCE
+    finishes_together = MOST_COMPLETED
 
-    def __init__(self, reach: ServerConnection, registry: Registry, options: WorkerOptions) -> None:
+    def __init__(
+        self,
+        reach: ServerConnection,
+        registry: Registry,
+        options: WorkerOptions,
+        on_rejected: Callable[[], None] | None = None,
+    ) -> None:
         self._reach = reach
         self._options = options
+        self._on_rejected = on_rejected  # called when the server no longer accepts the token
+        self._rejections = 0  # consecutive
+        self.rejected: NotAuthenticated | None = None
         self._names = frozenset(registry.names())
         self._definitions = [new_definition_of(each) for each in registry.definitions(options.code_version)]
         self._loop = asyncio.get_running_loop()
@@ -181,6 +193,24 @@ class HttpBackend:
 
     async def claim(self, request: ClaimRequest, *, is_last: bool = False) -> Sequence[Task]:
         """Claim tasks; the server waits until there is work. The first run ID is the request ID."""
+        try:
+            tasks = await self._claim_registered(request, is_last)
+        except NotAuthenticated as error:
+            self._reject(error)
+            raise
+        self._rejections = 0
+        return tasks
+
+    def _reject(self, error: NotAuthenticated) -> None:
+        """Stop the worker once its token was rejected several times: no later claim can succeed."""
+        self._rejections += 1
+        if self._rejections >= _MOST_REJECTIONS and self.rejected is None:
+            self.rejected = error
+            log.error("worker.token_rejected", worker=self.name, error=str(error))
+            if self._on_rejected is not None:
+                self._on_rejected()
+
+    async def _claim_registered(self, request: ClaimRequest, is_last: bool) -> list[Task]:
         try:
             return await self._claim(request, is_last)
         except UnknownWorker:  # it was lost for too long, or the server has a different store now
@@ -249,7 +279,7 @@ class HttpBackend:
 
     async def finish(self, batch: Sequence[Ended]) -> list[str]:
         """Report each outcome until it is confirmed. Reports are idempotent."""
-        return [run.task.id for run, outcome in batch if await self._reports.report(run, outcome)]
+        return await self._reports.report_all(batch)
 
     def ask(self, run: Run, request: Request) -> Coroutine[Any, Any, Any]:
         return self._desk.ask(run, request)

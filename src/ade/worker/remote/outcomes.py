@@ -1,6 +1,7 @@
 """Reports outcomes to the server: each is sent until it is confirmed, and repeating a report is harmless."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,14 +11,16 @@ from ade.errors import AdeError, NotPermitted, StaleLease
 from ade.failures import TaskError
 from ade.logs import Log
 from ade.tasks.outcomes import Failed, Outcome, Released, Succeeded, Withheld
-from ade.worker.api.requests import LARGEST_DETAILS, RunEnd, RunError
+from ade.worker.api.requests import LARGEST_DETAILS, CompletedRun, RunEnd, RunError
+from ade.worker.backend import Ended
 from ade.worker.failures import unwritable
 from ade.worker.output_buffer import OutputBuffer
 from ade.worker.remote.connection import ServerConnection, is_fault, is_passing
 from ade.worker.run import Run
 
 _MOST_FAULTS = 8
-AT_ONCE = 32  # concurrent requests; more would only queue at the server
+AT_ONCE = 8  # concurrent requests; more would only queue at the server, and batches would be smaller
+_SMALL_RESULT = 32_768  # bytes; larger results have a request of their own
 _LONGEST_TYPE, _LONGEST_MESSAGE, _LONGEST_DELAY_S = 200, 2_000, 31_536_000.0
 _KINDS = frozenset(msgspec.structs.fields(RunError)[2].type.__args__)
 log = Log("ade.worker")
@@ -30,6 +33,33 @@ class HttpCompleter:
         self._reach = reach
         self._client = reach.client
         self._outputs = outputs
+
+    async def report_all(self, batch: Sequence[Ended]) -> list[str]:
+        """Report outcomes until they are confirmed, successes together. Returns the tasks returned to the queue."""
+        small = [
+            (run, outcome)
+            for run, outcome in batch
+            if isinstance(outcome, Succeeded) and len(outcome.result) <= _SMALL_RESULT
+        ]
+        told = await self._told_together(small) if len(small) > 1 else set()
+        rest = [(run, outcome) for run, outcome in batch if run.id not in told]
+        released = await asyncio.gather(*(self.report(run, outcome) for run, outcome in rest))
+        return [run.task.id for (run, _), is_released in zip(rest, released, strict=True) if is_released]
+
+    async def _told_together(self, batch: Sequence[tuple[Run, Succeeded]]) -> set[str]:
+        """Report results in one request. Returns the runs that are settled; the others are then reported one by one."""
+        if self._outputs:
+            await self._outputs.flush()
+        runs = [CompletedRun(run_id=run.id, task_id=run.task.id, result=outcome.result) for run, outcome in batch]
+        try:
+            reports = (await self._client.complete_runs(runs=runs)).items
+        except AdeError as error:
+            log.debug("report.not_together", error=str(error), runs=len(runs))
+            return set()
+        for report in reports:
+            if report.code == StaleLease.code:
+                log.warning("task.result_thrown_away", task_id=report.task_id, reason=report.error)
+        return {report.run_id for report in reports if report.code in ("", StaleLease.code)}
 
     async def report(self, run: Run, outcome: Outcome) -> bool:
         """Report the outcome until it is confirmed. Returns whether the task was returned to the queue."""

@@ -1,4 +1,4 @@
--- uses: base, types, fields, state, log, counters, streams, task_streams, dependencies
+-- uses: base, types, fields, state, labels, log, counters, streams, task_streams, dependencies
 -- add: store new tasks, each group completely or not at all.
 -- request.groups: arrays of tasks, each {id, state, detail, depends_on, tolerant, events, remote, age, always_fits}. `remote`
 --   lists dependencies in other partitions as {id, partition}, ...; `age` is false, or the tick that keeps the order of a call
@@ -67,7 +67,8 @@ local function fresh_of(group, earlier)
         end
       end
       fresh[#fresh + 1] = { id = task[1], state = task[2], detail = task[3], needs = needs, tolerant = task[5],
-        events = task[6], remote = task[7] or {}, age = task[8], always_fits = task[9] }
+        events = task[6], remote = task[7] or {}, age = task[8], always_fits = task[9],
+        labels = task[10] or {} }
     end
   end
   return fresh, seen
@@ -140,7 +141,7 @@ local function store(task)
   if state[PARENT] then
     call('ZADD', P .. 'task:children:' .. state[PARENT], whole(state[SEQ]), id)
   end
-  index_labels(id, state)
+  index_labels(id, state, task.labels)
   if state[IDEM] then
     call('SET', P .. 'task:key:' .. state[IDEM], cmsgpack.pack({ id, state[DIGEST] }))
   end

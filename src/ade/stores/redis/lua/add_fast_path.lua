@@ -3,7 +3,7 @@
 --   case, in as few commands as possible.
 -- request.kinds: {queue, name, priority}, ...; request.states: begin, rest, ...: what comes before and after `seq` in a packed
 --   state, without the log; request.tasks: id, detail, event, number of its kind, number of its state, ...; request.due: when the
---   last of them is due.
+--   last of them is due; request.labels: for each label (lib/labels.lua), the numbers of its tasks; absent if there are none.
 -- Returns 1 when all tasks are stored. Returns 0, with nothing written, when a task does not qualify (it exists, is not due, or
 --   its queue has a limit): call add.lua instead.
 -- It saves 41 % of the server's CPU time in calls for a hundred tasks (10.9 to 6.4 us per task), and a third for a single task.
@@ -38,6 +38,10 @@ for _, kind in ipairs(kinds) do
   must_be({ kind.stream, 'stream' })
 end
 
+for label in pairs(request.labels or {}) do
+  must_be({ P .. 'task:index:' .. label, 'zset' })
+end
+
 call('HSET', KEYS[1], 'tick', whole(base + (#keys - 2) * PARTITIONS))
 local all_tasks, events = {}, {} -- seq, id, ...; events for the log
 for place = 1, #tasks, 5 do
@@ -53,6 +57,13 @@ for _, kind in ipairs(kinds) do
   call('HINCRBY', P .. 'queue:levels', kind[3] .. ':' .. kind[1], kind.count)
 end
 in_portions('ZADD', P .. 'task:all', all_tasks)
+for label, numbers in pairs(request.labels or {}) do
+  local labeled = {}
+  for place, number in ipairs(numbers) do
+    labeled[2 * place - 1], labeled[2 * place] = all_tasks[2 * number - 1], all_tasks[2 * number]
+  end
+  in_portions('ZADD', P .. 'task:index:' .. label, labeled)
+end
 local head = string.char(220, math.floor(#events / 256), #events % 256)
 call('XADD', P .. 'events', base_text .. '-0', 'events', head .. table.concat(events))
 local log = string.char(176) .. base_text

@@ -1,10 +1,10 @@
--- uses: base, types, fields, state, log, counters, streams, task_streams, dependencies, request_dedup
+-- uses: base, types, fields, state, labels, log, counters, streams, task_streams, dependencies, request_dedup
 -- flags: allow-oom
 -- commit: write decided changes whose guards hold. It can use memory past the server's limit, so that running work can end.
 -- request.groups: {together, changes}; a change is {id, guard version, guard run id, guard lease, patch, detail, outcome, events,
 --   more}: `patch` is index, value, ... of the state; `detail` and `outcome` are false when they do not change; `more` is false
 --   or {due: the task was due when it ran, depends_on, remote, tolerant: dependencies of a replayed task, quarantine: keep a copy
---   of the record, move_to: the partition of an edited draft's new queue}.
+--   of the record, move_to: the partition of an edited draft's new queue, lost_labels, labels: those of an edited draft}.
 -- request.token: given when a guard cannot distinguish a repeated change from another one.
 -- A group that is `together` is written completely or not at all. Returns {posted, notified, verdicts of each group}; `posted`
 --   counts messages in the outbox, `notified` lists the topics of notifications. A verdict is 'written', 'repeated' (this change
@@ -151,7 +151,7 @@ local function move_out(id, old, idem, parent, state, change)
   if parent then
     call('ZREM', P .. 'task:children:' .. parent, id)
   end
-  remove_labels(id, state)
+  remove_labels(id, state, labels_in(kept[1]))
   call('ZREM', P .. 'task:all', id)
   call('DEL', task_key(id))
   post(change[9].move_to, 'move', cmsgpack.pack({ state, change[6] or kept[1], change[7] or kept[2] or '' }), id)
@@ -197,6 +197,12 @@ local function apply(change, state)
     append_task_events(state, change[8])
     move_out(id, old, idem, parent, state, change)
     return
+  end
+  for _, label in ipairs(more.lost_labels or {}) do
+    call('ZREM', label_key(label), id)
+  end
+  for _, label in ipairs(more.labels or {}) do
+    call('ZADD', label_key(label), whole(state[SEQ]), id)
   end
   index_rare(id, old, state)
   index_end(id, was_final, state, expires)

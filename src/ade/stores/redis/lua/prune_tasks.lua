@@ -1,4 +1,4 @@
--- uses: base, fields, state, counters, request_dedup
+-- uses: base, fields, state, labels, counters, request_dedup
 -- flags: allow-oom
 -- prune_tasks: delete final tasks that no other task depends on, with everything that belongs to them. request.ids,
 --   request.token. Returns the deleted ids.
@@ -16,7 +16,7 @@ local function remove(id, state)
   if state[PARENT] then
     call('ZREM', P .. 'task:children:' .. state[PARENT], id)
   end
-  remove_labels(id, state)
+  remove_labels(id, state, labels_in(call('HGET', task_key(id), 'detail')))
   if state[LETTER] then
     call('XDEL', DLQ, state[LETTER])
   end

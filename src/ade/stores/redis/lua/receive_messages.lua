@@ -1,4 +1,4 @@
--- uses: base, fields, state, counters, streams, task_streams, dependencies, request_dedup
+-- uses: base, fields, state, labels, counters, streams, task_streams, dependencies, request_dedup
 -- flags: allow-oom
 -- receive_messages: apply messages from other partitions. request.messages: {message, source partition, id of this message}, ...;
 --   a message is packed {kind, on, id}. 'met', 'broken', and 'hope' (it can complete again) report to a task here on a dependency
@@ -40,7 +40,7 @@ local handlers = {
       if state[PARENT] then
         call('ZADD', P .. 'task:children:' .. state[PARENT], whole(state[SEQ]), id)
       end
-      index_labels(id, state)
+      index_labels(id, state, labels_in(detail))
       count(state, 1)
     end
   end,

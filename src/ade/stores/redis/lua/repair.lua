@@ -1,4 +1,4 @@
--- uses: base, fields, state, streams, task_streams, dependencies, record_checks
+-- uses: base, fields, state, labels, streams, task_streams, dependencies, record_checks
 -- flags: allow-oom
 -- repair: check whether records and the keys around them agree, and with request.repair correct what does not.
 -- request.ids: tasks to check. request.orphans: {kind (lib/record_checks.lua), key, argument, members of the key}, ...;
@@ -183,7 +183,7 @@ local function repair_indexes(id, state)
   if state[PARENT] then
     call('ZADD', P .. 'task:children:' .. state[PARENT], seq, id)
   end
-  index_labels(id, state)
+  index_labels(id, state, labels_in(call('HGET', task_key(id), 'detail')))
   if state[IDEM] and not owner_of_key(state[IDEM]) then
     call('SET', P .. 'task:key:' .. state[IDEM], cmsgpack.pack({ id, state[DIGEST] }))
   end

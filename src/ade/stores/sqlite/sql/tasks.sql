@@ -40,7 +40,7 @@ INSERT INTO task_detail (seq, detail)
 SELECT value ->> 0, value -> 1 FROM jsonb_each(:rows)
 
 -- name: tasks.insert_labels
--- Index new tasks by team and ticket; few tasks have them. :rows is a JSON array of [label, seq].
+-- Index tasks by author, tag, resource, team, and ticket. :rows is a JSON array of [label, seq].
 INSERT INTO task_label (label, seq) SELECT value ->> 0, value ->> 1 FROM jsonb_each(:rows)
 
 -- name: tasks.existing_ids
@@ -99,9 +99,19 @@ SELECT t.seq, CAST(r.json AS BLOB)
   FROM {index}
   JOIN record r ON r.seq = t.seq
  WHERE {conditions}
-   AND {seq} {beyond} :start
+   AND {seq} {beyond} :start{window}
  ORDER BY {seq} {order}
  LIMIT :limit
+
+-- name: tasks.end_of_window
+-- Return the last of the next :window tasks of an index after :start, or nothing if there are fewer. task_reader.py
+-- fills in the index to walk, its condition, and the direction.
+SELECT {seq}
+  FROM {index}
+ WHERE {leads}
+   AND {seq} {beyond} :start
+ ORDER BY {seq} {order}
+ LIMIT 1 OFFSET :window - 1
 
 -- name: tasks.check_guards
 -- Read the current columns of tasks and whether each guard holds. :rows is a JSON array of [id, version, run_id,
@@ -189,9 +199,10 @@ SELECT t.seq, CAST(r.json AS BLOB)
  ORDER BY t.finished_at LIMIT :limit
 
 -- name: tasks.list_expiring_blobs
--- List the blob references of expired results that are stored outside the record.
-SELECT o.outcome ->> '$.result."$blob"'
+-- List the tasks and the blob references of expired results that are stored outside the record.
+SELECT t.id, o.outcome ->> '$.result."$blob"'
   FROM task_outcome o INDEXED BY outcome_expiry
+  JOIN task t ON t.seq = o.seq
  WHERE o.expires_at IS NOT NULL AND o.expires_at <= :now AND json_valid(o.outcome)
  ORDER BY o.expires_at LIMIT :limit
 
@@ -218,7 +229,7 @@ RETURNING seq, id, queue, name, status
 DELETE FROM task_detail WHERE seq IN (SELECT value FROM json_each(:seqs))
 
 -- name: tasks.prune_labels
--- Delete the labels of pruned tasks. :seqs is a JSON array.
+-- Delete the labels of pruned tasks, or of tasks that get others. :seqs is a JSON array.
 DELETE FROM task_label WHERE seq IN (SELECT value FROM json_each(:seqs))
 
 -- name: tasks.prune_outcome

@@ -180,6 +180,14 @@ local function key_is_known(id, state)
   return known and cmsgpack.unpack(known)[1] == id
 end
 
+local function unlisted_label(id, state)
+  for _, label in ipairs(labels_in(call('HGET', task_key(id), 'detail'))) do
+    if not has_score(label_key(label), id, state[SEQ]) then
+      return label
+    end
+  end
+end
+
 check('indexes_match_records', function(id, state)
   local status = state[STATUS]
   local absent = (not has_score(P .. 'task:all', id, state[SEQ]) and 'all tasks')
@@ -190,6 +198,7 @@ check('indexes_match_records', function(id, state)
     or (state[TEAM] and not has_score(P .. 'task:index:team:' .. state[TEAM], id, state[SEQ]) and 'teams')
     or (state[TICKET] and not has_score(P .. 'task:index:ticket:' .. state[TICKET], id, state[SEQ]) and 'tickets')
     or (state[IDEM] and not key_is_known(id, state) and 'idempotency keys')
+    or unlisted_label(id, state)
   return absent and 'is missing in the index of ' .. absent
 end)
 
@@ -230,6 +239,10 @@ local function has_id(stream, entry)
   return found and ''
 end
 
+local function is_labeled(id, label)
+  return has_label(call('HGET', task_key(id), 'detail'), label)
+end
+
 local function id_of_member(named)
   return string.sub(named, 18)
 end
@@ -244,6 +257,9 @@ local KINDS = {
   end },
   team = { 'zset', function(state, _, _, team) return team == state[TEAM] end },
   ticket = { 'zset', function(state, _, _, ticket) return ticket == state[TICKET] end },
+  author = { 'zset', function(_, id, _, author) return is_labeled(id, 'author:' .. author) end },
+  tag = { 'zset', function(_, id, _, tag) return is_labeled(id, 'tag:' .. tag) end },
+  resource = { 'zset', function(_, id, _, resource) return is_labeled(id, 'resource:' .. resource) end },
   children = { 'zset', function(state, _, _, parent) return parent == state[PARENT] end },
   leases = { 'zset', function(state, _, at) return state[STATUS] == 'running' and at == state[LEASE] end },
   deadlines = { 'zset', function(state, _, at) return CLAIMABLE[state[STATUS]] and at == state[DEADLINE] end },

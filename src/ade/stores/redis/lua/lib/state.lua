@@ -22,22 +22,3 @@ local function record_of(id)
   local found = call('HMGET', task_key(id), 'state', 'detail', 'outcome', 'progress')
   return { id, found[1], found[2], found[3], found[4] }
 end
-
--- Few tasks have a team or a ticket, and neither ever changes.
-local function index_labels(id, state)
-  if state[TEAM] then
-    call('ZADD', P .. 'task:index:team:' .. state[TEAM], whole(state[SEQ]), id)
-  end
-  if state[TICKET] then
-    call('ZADD', P .. 'task:index:ticket:' .. state[TICKET], whole(state[SEQ]), id)
-  end
-end
-
-local function remove_labels(id, state)
-  if state[TEAM] then
-    call('ZREM', P .. 'task:index:team:' .. state[TEAM], id)
-  end
-  if state[TICKET] then
-    call('ZREM', P .. 'task:index:ticket:' .. state[TICKET], id)
-  end
-end
