@@ -28,7 +28,7 @@ from ade.worker.supervisor import StopSignals, serve
 from ade.worker.watchdog import WatchdogSpec
 from ade.worker.worker import WorkerService
 from tests.domain import Definition
-from tests.waiting import gate_opens
+from tests.waiting import gate_opens, until
 
 
 class Program(msgspec.Struct, kw_only=True):
@@ -124,6 +124,15 @@ async def block_the_loop(journal: str, seconds: float) -> None:
     note(journal, "ended")
 
 
+async def block_between(journal: str, go: str, gate: str) -> None:
+    """Blocks the event loop from when the file `go` exists until the file `gate` does."""
+    note(journal, "began")
+    await gate_opens(Path(go))
+    note(journal, "blocked")
+    until(Path(gate).exists, "the gate", 600)
+    note(journal, "ended")
+
+
 def crash(journal: str) -> None:
     note(journal, "began")
     os._exit(9)
@@ -138,6 +147,7 @@ HANDLERS = {
         slow_when_continued,
         hold_the_interpreter,
         block_the_loop,
+        block_between,
     ),
     HandlerMode.THREAD: (wait_in_thread, crash),
     HandlerMode.PROCESS: (wait_in_process,),

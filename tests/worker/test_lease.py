@@ -37,7 +37,7 @@ class Scene:
         self.beaten = threading.Semaphore(0)
         self.lease = LeaseThread(self, Held(self), heartbeat_s=heartbeat_s, lease_s=lease_s, clock=lambda: self.moment)
 
-    def renew(self, held: Mapping[str, str]) -> Renewal:
+    def renew(self, held: Mapping[str, str], claiming: Sequence[str] = ()) -> Renewal:
         if self.away:
             raise StoreUnavailable("no route")
         if self.defects:

@@ -28,6 +28,9 @@ class Failed(Struct, frozen=True):
     has_begun: bool = True  # False: the handler was never called
 
 
+NOT_STARTED = "the worker could not start it in time"
+
+
 class Released(Struct, frozen=True):
     """The worker hands the task back unfinished, at no cost to it."""
 

@@ -13,7 +13,7 @@ from ade.tasks.decisions import run_timeout_ms
 from ade.tasks.handlers import Registry
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
-from ade.tasks.outcomes import Deferred, Outcome, Released, Succeeded, Withheld
+from ade.tasks.outcomes import NOT_STARTED, Deferred, Outcome, Released, Succeeded, Withheld
 from ade.worker.backend import WorkerBackend, WorkerOptions
 from ade.worker.completer import Completer
 from ade.worker.context_backend import ContextBackend
@@ -21,6 +21,7 @@ from ade.worker.failures import failure_of, lock_lost, timed_out, unwritable
 from ade.worker.handler_call import HandlerInvoker, Middleware, own_cancellation
 from ade.worker.instrumentation import PERFORMED, RunReference, WorkerProbe, current_run
 from ade.worker.run import MUTE, Run, StopReason
+from ade.worker.shared_memory import PREPARING, STARTED
 from ade.worker.state import ClaimTrigger, WorkerState
 from ade.worker.timer import SharedTimer
 
@@ -56,6 +57,7 @@ class RunExecutor:
         self._finisher = Completer(backend, state, trigger)
         self._detached: set[asyncio.Task[None]] = set()
         self._worker = asyncio.current_task()
+        self.late = 0  # runs that could not start in time, because a handler blocked the event loop
 
     @property
     def released(self) -> Sequence[str]:
@@ -85,6 +87,7 @@ class RunExecutor:
             run.owes_locks = False  # its position in the wait queues is for the next run
             self._state.hold(run)
             self._finisher.add(run, Released(RETURNED))
+        self._state.publish()
 
     def stop(self, run: Run, why: StopReason) -> None:
         """Tell a run to end; after a grace period it is detached."""
@@ -133,11 +136,14 @@ class RunExecutor:
         outcome: Outcome | None = None
         try:
             if run.task.locks:
-                outcome = await self._locks.take(run)
+                outcome = await self._take_locks(run)
             if outcome is None and gates is not None and (checking := gates.check(run, self._performer)) is not None:
                 outcome = await checking
             if outcome is None and run.stop is None:  # a preview in a thread could not be cancelled
-                outcome = await self._performer.perform(run)
+                if self._state.reach(run, STARTED):
+                    outcome = await self._performer.perform(run)
+                else:
+                    outcome = self._too_late()
                 if gates is not None and run.task.source == SYSTEM:
                     await gates.after(run, outcome)
         except asyncio.CancelledError:
@@ -150,6 +156,17 @@ class RunExecutor:
         finally:  # a job that ended without this would hold its task indefinitely
             if not run.detached:
                 self._ended(run, outcome)
+
+    async def _take_locks(self, run: Run) -> Outcome | None:
+        if self._state.reach(run, PREPARING):
+            return await self._locks.take(run)
+        run.owes_locks = False  # its position in the wait queues is for the next run
+        return self._too_late()
+
+    def _too_late(self) -> Outcome:
+        """Return the outcome of a run whose task the watchdog has returned, because the event loop was blocked."""
+        self.late += 1
+        return Released(NOT_STARTED)
 
     def _cancelled(self, run: Run) -> Outcome | None:
         """Return the outcome of a run whose handler raised CancelledError; None if it was told to end.

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ade.errors import AdeError
@@ -21,7 +21,7 @@ log = Log("ade.worker")
 class LeaseBackend(Protocol):
     """Where the lease thread renews."""
 
-    def renew(self, held: Mapping[str, str]) -> Renewal: ...
+    def renew(self, held: Mapping[str, str], claiming: Sequence[str] = ()) -> Renewal: ...
 
     def guarded_at(self) -> float:
         """Return when the watchdog last renewed instead of the thread."""
@@ -32,6 +32,9 @@ class LeasedRuns(Protocol):
 
     def to_renew(self) -> Mapping[str, str]:
         """Return run ID -> task ID."""
+
+    def claiming(self) -> Sequence[str]:
+        """Return the run IDs of the claim in progress."""
 
     def gone(self, lost: Mapping[str, Status | None]) -> None:
         """Handle runs that have lost their leases."""
@@ -88,7 +91,7 @@ class LeaseThread:
         """Renew once. The lease counts from before the call: the store may have renewed at any time since."""
         began = self._clock()
         try:
-            renewal = self._backend.renew(self._runs.to_renew())
+            renewal = self._backend.renew(self._runs.to_renew(), self._runs.claiming())
             if renewal.gone:
                 self._runs.gone(renewal.gone)
             if renewal.error is not None:
@@ -129,6 +132,9 @@ class RunsOnLoop:
     def to_renew(self) -> Mapping[str, str]:
         now_ms = _now_ms()
         return self._state.to_renew(now_ms=now_ms, silent_ms=now_ms - self._went_round_ms)
+
+    def claiming(self) -> Sequence[str]:
+        return self._state.claiming
 
     def gone(self, lost: Mapping[str, Status | None]) -> None:
         self._loop.call_soon_threadsafe(self._runs.gone, lost)

@@ -46,6 +46,7 @@ class Run:
         "alarm",
         "began",
         "child",
+        "claimed_ms",
         "detached",
         "entry",
         "finishing",
@@ -57,6 +58,7 @@ class Run:
         "mode",
         "owes_locks",
         "owner",
+        "place",
         "stop",
         "task",
         "until_ms",
@@ -76,6 +78,8 @@ class Run:
         self.job: asyncio.Task[None] | None = None
         self.alarm: TimerEntry | None = None
         self.entry = b""  # its entry on the shared lease page, once it is held
+        self.place = 0  # of that entry
+        self.claimed_ms = 0  # monotonic: when its claim was sent
         self.until_ms = 0  # monotonic: after this time the run certainly hangs; 0 without a timeout
         self.owes_locks = bool(task.locks)  # its task's locks must be released: they are held, or may be
         self.locks: dict[str, HeldLock] = _NO_LOCKS

@@ -43,12 +43,16 @@ class RedisWorkers:
         await self._link.run("register_worker", 0, self._heartbeat(worker, ttl_ms, _told(definitions)))
         self._registered[worker.id] = definitions
 
-    def renew(self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int) -> Renewal:
+    def renew(
+        self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int, claiming: Sequence[str] = ()
+    ) -> Renewal:
         asked: defaultdict[int, list[Run]] = defaultdict(list)
+        for partition in self._places.all if claiming else ():
+            asked[partition] = []
         for run_id, task_id in runs.items():
             for partition in self._likely(task_id):
                 asked[partition].append((run_id, task_id))
-        found = self._renew_in(asked, worker.id, lease_ms)
+        found = self._renew_in(asked, worker.id, lease_ms, claiming)
         elsewhere: defaultdict[int, list[Run]] = defaultdict(list)
         for run_id in runs.keys() - found.keys():
             tried = self._likely(runs[run_id])
@@ -74,11 +78,15 @@ class RedisWorkers:
         guess = self._places.guess(task_id)
         return self._places.all if guess is None else (guess,)
 
-    def _renew_in(self, asked: Mapping[int, list[Run]], worker_id: str, lease_ms: int) -> dict[str, Any]:
+    def _renew_in(
+        self, asked: Mapping[int, list[Run]], worker_id: str, lease_ms: int, claiming: Sequence[str] = ()
+    ) -> dict[str, Any]:
         """Renew runs by partition. Return run ID -> "held" or the task status, for tasks that exist there."""
         found: dict[str, Any] = {}
+        claim = {"claim": claiming[0]} if claiming else {}  # the first run ID is the ID of the request
         requests = {
-            partition: {"worker": worker_id, "runs": runs, "lease_ms": lease_ms} for partition, runs in asked.items()
+            partition: {"worker": worker_id, "runs": runs, "lease_ms": lease_ms, **claim}
+            for partition, runs in asked.items()
         }
         for partition, answers in self._link.run_blocking_each("renew", requests).items():
             for (run_id, _), answer in zip(asked[partition], answers, strict=True):
