@@ -54,6 +54,11 @@ async def quick(journal: str) -> None:
     note(journal, "ran")
 
 
+async def repeat(journal: str, text: str, times: int, padding: str) -> str:
+    note(journal, "ran")
+    return text * times
+
+
 async def traced(journal: str, seconds: float, ctx: Context) -> int:
     """Leaves its task and attempt in the journal."""
     run = f"{ctx.task_id}:{ctx.attempt}"
@@ -77,6 +82,14 @@ def wait_in_thread(journal: str, ctx: SyncContext) -> None:
         threading.Event().wait(0.01)
     note(journal, "ended")
     ctx.raise_if_cancelled()
+
+
+def until_gate_in_thread(journal: str, gate: str) -> str:
+    """A plain function that goes on whatever it is told, until the file `gate` exists."""
+    note(journal, "began")
+    until(Path(gate).exists, "the gate", 600)
+    note(journal, "ended")
+    return "done"
 
 
 def wait_in_process(journal: str) -> None:
@@ -141,6 +154,7 @@ def crash(journal: str) -> None:
 HANDLERS = {
     HandlerMode.ASYNC: (
         quick,
+        repeat,
         traced,
         wait_async,
         first_time_hangs,
@@ -149,7 +163,7 @@ HANDLERS = {
         block_the_loop,
         block_between,
     ),
-    HandlerMode.THREAD: (wait_in_thread, crash),
+    HandlerMode.THREAD: (wait_in_thread, until_gate_in_thread, crash),
     HandlerMode.PROCESS: (wait_in_process,),
 }
 

@@ -180,9 +180,7 @@ class WorkerStore(Protocol):
     async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
         """Register the worker and its task definitions. This is also the first heartbeat."""
 
-    def renew(
-        self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int, claiming: Sequence[str] = ()
-    ) -> Renewal:
+    def renew(self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int, claiming: Sequence[str] = ()) -> Renewal:
         """Renew the leases of these runs (run ID -> task ID) and of the worker in one write.
 
         Returns the runs that are lost. A run whose lease has expired but was not yet reclaimed is renewed. `claiming`

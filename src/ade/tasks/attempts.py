@@ -48,7 +48,7 @@ def attempts_of(events: Sequence[Event]) -> list[AttemptSummary]:
             generation += 1
         elif event.type == "task.claimed":
             attempts.append(_begun(event, generation))
-        elif event.type in _ENDS and attempts and attempts[-1].ended_at is None:
+        elif event.type in _ENDS and attempts and _is_open(attempts[-1], event):
             _end(attempts[-1], event)
     return attempts
 
@@ -69,6 +69,12 @@ def _begun(event: Event, generation: int) -> AttemptSummary:
         worker=_text(payload.get("worker")),
         run_id=_text(payload.get("run_id")),
     )
+
+
+def _is_open(attempt: AttemptSummary, event: Event) -> bool:
+    """Whether the event ends the attempt. A run whose lease expired can still end as long as no other has begun."""
+    is_lost = attempt.ended == _ENDS["task.stalled"]
+    return attempt.ended_at is None or (is_lost and event.payload.get("run_id") == attempt.run_id is not None)
 
 
 def _end(attempt: AttemptSummary, event: Event) -> None:

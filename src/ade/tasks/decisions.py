@@ -30,7 +30,7 @@ def settle(task: Task, outcome: Outcome, *, now: int, randomness: float) -> Chan
         case Failed():
             return fail_run(task, outcome, now=now, randomness=randomness)
         case Released():
-            return release(task, outcome.reason, now=now)
+            return release(task, outcome.reason, now=now, delay_ms=outcome.delay_ms)
         case Deferred():
             return defer(task, outcome, now=now)
         case Withheld():
@@ -138,7 +138,7 @@ def _fail(
     )
 
 
-def release(task: Task, reason: str, *, now: int) -> Change:
+def release(task: Task, reason: str, *, now: int, delay_ms: int = 0) -> Change:
     """Return the task to the queue unfinished; the run does not count as an attempt."""
     return change(
         task,
@@ -149,6 +149,7 @@ def release(task: Task, reason: str, *, now: int) -> Change:
         worker_id=None,
         lease_until=None,
         attempt=task.attempt - 1,
+        also={"run_after": now + delay_ms} if delay_ms else None,
     )
 
 

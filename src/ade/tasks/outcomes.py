@@ -35,6 +35,7 @@ class Released(Struct, frozen=True):
     """The worker hands the task back unfinished, at no cost to it."""
 
     reason: str
+    delay_ms: int = 0  # before it can be claimed again
 
 
 class Deferred(Struct, frozen=True):

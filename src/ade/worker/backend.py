@@ -70,8 +70,8 @@ class WorkerBackend(Protocol):
         """
 
     def renew(self, held: Mapping[str, str], claiming: Sequence[str] = ()) -> Renewal:
-        """Renew the leases of these runs (run ID -> task ID), and of the run IDs of a claim in progress that hold a task
-        by now. Called by the lease thread. Raises AdeError.
+        """Renew the leases of these runs (run ID -> task ID), and those of a claim in progress. Called by the lease
+        thread. Raises AdeError.
         """
 
     async def finish(self, batch: Sequence[Ended]) -> list[str]:

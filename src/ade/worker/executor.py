@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from ade.accounts.model import SYSTEM
+from ade.errors import STORE_TROUBLE
 from ade.locks.requests import request_id
 from ade.logs import Log
 from ade.tasks.decisions import run_timeout_ms
@@ -26,7 +27,11 @@ from ade.worker.state import ClaimTrigger, WorkerState
 from ade.worker.timer import SharedTimer
 
 log = Log("ade.worker")
-RETURNED = "the worker was shut down"
+RETURNED = {
+    StopReason.SHUTDOWN: "the worker was shut down",
+    StopReason.UNREACHABLE: "the store did not respond, so that the worker gave the run up",
+}
+_TROUBLE_DELAY_MS = 1_000  # before a run that could not be prepared is claimed again
 
 
 class RunExecutor:
@@ -86,14 +91,20 @@ class RunExecutor:
             run = Run(task, None, self)
             run.owes_locks = False  # its position in the wait queues is for the next run
             self._state.hold(run)
-            self._finisher.add(run, Released(RETURNED))
+            self._finisher.add(run, Released(RETURNED[StopReason.SHUTDOWN]))
         self._state.publish()
 
     def stop(self, run: Run, why: StopReason) -> None:
-        """Tell a run to end; after a grace period it is detached."""
+        """Tell a run to end; after a grace period it is detached.
+
+        One whose store does not respond is not detached: if it cannot be ended, it keeps its task as long as no other
+        worker has it, and its result counts.
+        """
         if self._held.get(run.id) is not run or not run.end(why):
             return
-        if run.began:
+        if run.began and why is StopReason.UNREACHABLE:
+            log.warning("task.given_up", **_about(run), reason=why)
+        elif run.began:
             self._timer.after(self._cancel_grace_s, partial(self._detach, run))
         else:
             self._ended(run, None)
@@ -132,20 +143,13 @@ class RunExecutor:
     async def _work(self, run: Run) -> None:
         run.began = True
         current_run.set(RunReference(run.task.id, run.id, request_id(run.task), run.task.author_id))
-        gates = self._gates
         outcome: Outcome | None = None
         try:
-            if run.task.locks:
-                outcome = await self._take_locks(run)
-            if outcome is None and gates is not None and (checking := gates.check(run, self._performer)) is not None:
-                outcome = await checking
+            outcome = await self._prepare(run)
             if outcome is None and run.stop is None:  # a preview in a thread could not be cancelled
-                if self._state.reach(run, STARTED):
-                    outcome = await self._performer.perform(run)
-                else:
-                    outcome = self._too_late()
-                if gates is not None and run.task.source == SYSTEM:
-                    await gates.after(run, outcome)
+                outcome = await self._performer.perform(run)
+                if self._gates is not None and run.task.source == SYSTEM:
+                    await self._gates.after(run, outcome)
         except asyncio.CancelledError:
             outcome = self._cancelled(run)
         except BaseException as error:
@@ -156,6 +160,22 @@ class RunExecutor:
         finally:  # a job that ended without this would hold its task indefinitely
             if not run.detached:
                 self._ended(run, outcome)
+
+    async def _prepare(self, run: Run) -> Outcome | None:
+        """Acquire the locks of a run and check its approvals. Returns the outcome that replaces the run; None if it can
+        start. If the store cannot be reached, the task is returned to the queue.
+        """
+        outcome, gates = None, self._gates
+        try:
+            if run.task.locks:
+                outcome = await self._take_locks(run)
+            if outcome is None and gates is not None and (checking := gates.check(run, self._performer)) is not None:
+                outcome = await checking
+        except STORE_TROUBLE as error:
+            return Released(f"it could not begin: {error.detail}", _TROUBLE_DELAY_MS)
+        if outcome is None and not self._state.reach(run, STARTED):
+            return self._too_late()
+        return outcome
 
     async def _take_locks(self, run: Run) -> Outcome | None:
         if self._state.reach(run, PREPARING):
@@ -219,8 +239,8 @@ def _verdict(run: Run, outcome: Outcome | None) -> Outcome | None:
         return outcome or unwritable("the run ended without an outcome; middleware must return one")
     if isinstance(outcome, Succeeded | Deferred | Withheld):
         return outcome
-    if run.stop is StopReason.SHUTDOWN:
-        return Released(RETURNED)
+    if run.stop in RETURNED:
+        return Released(RETURNED[run.stop])
     return timed_out(run_timeout_ms(run.task) or 0)
 
 

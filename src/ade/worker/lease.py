@@ -40,7 +40,7 @@ class LeasedRuns(Protocol):
         """Handle runs that have lost their leases."""
 
     def overdue(self) -> None:
-        """Treat all runs as lost."""
+        """Give all runs up: their leases may expire before the store responds."""
 
 
 class LeaseThread:
@@ -63,6 +63,7 @@ class LeaseThread:
         self._asked = threading.Event()
         self._stopping = False
         self._failures = 0
+        self._recovered_at = float("-inf")  # when the first renewal after a failed one succeeded
         self.renewed_at = clock()
         self._thread = threading.Thread(target=self._run, name="ade-lease", daemon=True)
 
@@ -82,6 +83,10 @@ class LeaseThread:
     def is_late(self) -> bool:
         """Whether two heartbeats were missed, for instance because C code held the interpreter."""
         return self._clock() - self.renewed_at > 2 * self._heartbeat_s
+
+    def may_judge(self) -> bool:
+        """Whether this worker can decide that leases of others are lost. After store trouble they renew first."""
+        return not self.is_late() and self._clock() - self._recovered_at >= self._heartbeat_s
 
     def is_overdue(self) -> bool:
         """Whether the last renewal is so old that the leases may expire before the next one."""
@@ -103,7 +108,8 @@ class LeaseThread:
             if self.is_overdue():
                 self._runs.overdue()
             return
-        self._failures = 0
+        if self._failures:
+            self._failures, self._recovered_at = 0, self._clock()
         self.renewed_at = began
 
     def _run(self) -> None:
@@ -140,7 +146,7 @@ class RunsOnLoop:
         self._loop.call_soon_threadsafe(self._runs.gone, lost)
 
     def overdue(self) -> None:
-        self._loop.call_soon_threadsafe(self._runs.stop_all, StopReason.LOST)
+        self._loop.call_soon_threadsafe(self._runs.stop_all, StopReason.UNREACHABLE)
 
     async def watch(self, lease: LeaseThread, every_s: float) -> None:
         """Record that the loop is not blocked, and detect renewals that hang instead of failing.
@@ -154,7 +160,7 @@ class RunsOnLoop:
             is_overdue = lease.is_overdue()
             if is_overdue and was_overdue and self._state.held:
                 log.error("lease.overdue", running=len(self._state.held))
-                self._runs.stop_all(StopReason.LOST)
+                self._runs.stop_all(StopReason.UNREACHABLE)
             was_overdue = is_overdue
 
 

@@ -19,6 +19,7 @@ class StopReason(StrEnum):
     TIMED_OUT = auto()  # fails, and can be retried
     LOCK_LOST = auto()  # its work is no longer protected: fails, and can be retried
     SHUTDOWN = auto()  # is returned to the queue
+    UNREACHABLE = auto()  # the store did not renew the lease in time: is returned to the queue once the store responds
     CANCELLED = auto()  # the task was cancelled; nothing is written
     LOST = auto()  # the lease is gone; nothing is written
 

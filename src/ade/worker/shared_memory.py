@@ -121,7 +121,7 @@ class SharedLeasePage:
 
     @classmethod
     def _create_file(cls, capacity: int, name: str) -> "SharedLeasePage | None":
-        """Create the page as a locked file. It gets its name last: under this name it is never seen without its lock."""
+        """Create the page as a locked file. It gets its name last, so that no one finds it without its lock."""
         directory = page_directory()
         if directory is None:
             return None
@@ -134,10 +134,10 @@ class SharedLeasePage:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _reserve(descriptor, _size(capacity))
-            os.rename(unlocked, path)
+            os.rename(unlocked, path)  # noqa: PTH104  # pathlib is large
         except OSError:  # for instance no space: writing to the memory would kill the worker
             os.close(descriptor)
-            os.unlink(unlocked)
+            os.unlink(unlocked)  # noqa: PTH108
             return None
         return cls(descriptor, capacity, path)
 
@@ -249,7 +249,7 @@ class SharedLeasePage:
         self._memory.close()
         if self.path:
             try:
-                os.unlink(self.path)
+                os.unlink(self.path)  # noqa: PTH108
             except OSError:  # already removed, or not ours to remove
                 self.path = ""
         os.close(self.descriptor)
@@ -267,7 +267,7 @@ def _text(written: bytes) -> str:
 
 
 _UNFINISHED = ".new"
-_DIRECTORIES = ("/dev/shm", os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  # only in a directory of our own, below
+_DIRECTORIES = ("/dev/shm", os.environ.get("TMPDIR") or "/tmp")  # only in a directory of our own, below
 
 
 def page_directory() -> str | None:
@@ -331,7 +331,7 @@ class DeadWorker:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             capacity = (os.fstat(descriptor).st_size - _CLAIM_AT) // (_RUN_ID_SIZE + _RUN.size)
-            if os.stat(path).st_ino != os.fstat(descriptor).st_ino:  # removed by whoever had the lock before
+            if os.fstat(descriptor).st_nlink == 0:  # removed by whoever had the lock before
                 raise FileNotFoundError(path)
             return cls(name, SharedLeasePage(descriptor, capacity, path))
         except (OSError, ValueError):  # it lives, or is gone already
@@ -341,7 +341,7 @@ class DeadWorker:
     @property
     def age_s(self) -> float:
         """The time since the last heartbeat of the worker."""
-        return time.time() - os.stat(self._page.path).st_mtime
+        return time.time() - os.fstat(self._page.descriptor).st_mtime
 
     def started(self) -> Callable[[str], bool]:
         """Return whether the handler of a run may have been called. If the page does not tell, it counts as called."""

@@ -13,7 +13,7 @@ import msgspec
 from ade import VERSION
 from ade.approvals.rollback import prepare_rollbacks
 from ade.common.gcra import RateState, next_allowed_ms
-from ade.errors import AdeError, DiskFull, StaleWrite, StoreReadOnly, StoreUnavailable
+from ade.errors import STORE_TROUBLE, AdeError, StaleWrite
 from ade.locks.task_locks import StoreRunLocks
 from ade.logs import Log
 from ade.settings import Settings
@@ -44,8 +44,7 @@ from ade.worker.sweep import take_over
 from ade.worker.watchdog import WatchdogConfig, WatchdogProcess, WatchdogSpec
 
 Answered = tuple[Change, AdeError | None]  # the written change, or why it was not written
-_PASSING = (StoreUnavailable, DiskFull, StoreReadOnly)  # the store recovers, or is repaired
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0  # between two commits of the same outcomes
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0  # between two commits of the same outcomes
 _FIRST_CLAIM_PAUSE_S, _LONGEST_CLAIM_PAUSE_S = 0.05, 1.0
 _LOOP_BEAT_S = 0.5
 _PEERS_S = 0.5  # how often a worker looks for dead workers on its host
@@ -115,9 +114,7 @@ class StoreBackend:
         return self._stores.tasks.claim(request)
 
     def renew(self, held: Mapping[str, str], claiming: Sequence[str] = ()) -> Renewal:
-        renewal = self._stores.workers.renew(
-            self.record(), held, lease_ms=self._options.lease_ms, claiming=claiming
-        )
+        renewal = self._stores.workers.renew(self.record(), held, lease_ms=self._options.lease_ms, claiming=claiming)
         try:
             self._locks.renew_late()
             if self.capacity is not None:
@@ -212,7 +209,7 @@ class StoreBackend:
 
     def jobs(self, lease: LeaseThread) -> dict[str, Coroutine[Any, Any, None]]:
         setup, stores = self._setup, self._stores
-        standard = standard_jobs(stores, setup.payloads, setup.settings, lambda: not lease.is_late())
+        standard = standard_jobs(stores, setup.payloads, setup.settings, lease.may_judge)
         jobs = {
             "hints": stores.wakeups.listen(),
             "stops": self._listen_for_stops(lease),
@@ -310,7 +307,8 @@ class PeerWatch:
             for dead in found:
                 if dead.name in self._unrelated and dead.age_s > _FORGET_PAGE_S:
                     dead.remove()
-                dead.release()
+                else:
+                    dead.release()
 
 
 class LeaseGuard:
@@ -426,7 +424,7 @@ class StoreCommits:
                 await prepare_rollbacks(self._stores, self._payloads, changes)  # rollback tasks of failures come first
                 answers = await self._stores.tasks.commit_each(changes)
                 return list(zip(changes, answers, strict=True))
-            except _PASSING as error:  # keep the outcome and retry
+            except STORE_TROUBLE as error:  # keep the outcome and retry
                 log.warning("commit.repeated", tasks=len(changes), error=str(error), pause_s=pause)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
@@ -477,7 +475,8 @@ def _tell_thrown_away(change: Change, answer: AdeError) -> None:
         "worker": change.before.worker_id,
     }
     event = "task.result_thrown_away" if isinstance(answer, StaleWrite) else "task.not_written"
-    log.warning(event, **known, verb=change.verb, reason=str(answer))
+    tell = log.info if change.verb is Verb.RELEASE else log.warning  # it is in the queue, or with another worker
+    tell(event, **known, verb=change.verb, reason=str(answer))
 
 
 def _now_ms() -> int:

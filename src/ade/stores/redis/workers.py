@@ -43,9 +43,7 @@ class RedisWorkers:
         await self._link.run("register_worker", 0, self._heartbeat(worker, ttl_ms, _told(definitions)))
         self._registered[worker.id] = definitions
 
-    def renew(
-        self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int, claiming: Sequence[str] = ()
-    ) -> Renewal:
+    def renew(self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int, claiming: Sequence[str] = ()) -> Renewal:
         asked: defaultdict[int, list[Run]] = defaultdict(list)
         for partition in self._places.all if claiming else ():
             asked[partition] = []

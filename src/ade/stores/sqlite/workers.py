@@ -41,9 +41,7 @@ class SqliteWorkers:
 
         await self._writer.call(write)
 
-    def renew(
-        self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int, claiming: Sequence[str] = ()
-    ) -> Renewal:
+    def renew(self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int, claiming: Sequence[str] = ()) -> Renewal:
         run_ids = packed([*runs, *claiming])
 
         def write(connection: apsw.Connection) -> Renewal:

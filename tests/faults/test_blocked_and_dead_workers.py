@@ -1,11 +1,13 @@
-"""Tasks that a worker has claimed and cannot start: they cost no attempt, and go to a worker that can."""
+"""Tasks of workers that are blocked or dead: what had not started uses no attempt, and all go to another worker soon."""
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -16,6 +18,7 @@ from tests.faults.on_servers import site_on
 from tests.faults.workers import Site, until
 from tests.servers.plugin import binary_or_skip
 from tests.servers.server import Server
+from tests.waiting import time_until
 
 pytestmark = [pytest.mark.faults]
 
@@ -40,7 +43,7 @@ class Place:
             "block_between", {"go": str(self.go), "gate": str(self.gate)}, max_attempts=1, priority=0
         )
 
-    async def small(self, **fields: object) -> list[Task]:
+    async def small(self, **fields: Any) -> list[Task]:
         return [await self.site.enqueue("quick", max_attempts=1, **fields) for _ in range(SMALL)]
 
     async def all_completed(self, tasks: list[Task], within_s: float) -> None:
@@ -149,3 +152,58 @@ async def test_what_a_dead_or_suspended_worker_had_claimed_and_not_started_uses_
     await place.all_completed(small, within_s=20)
 
 
+@pytest.mark.parametrize("with_watchdog", [False, True], ids=["alone", "with its watchdog"])
+async def test_the_task_of_a_killed_worker_runs_again_on_the_same_host_within_two_seconds(
+    place: Place, with_watchdog: bool
+) -> None:
+    """Its lease would last for 30 seconds."""
+    doomed = await place.site.worker(**PATIENT, **place.more)
+    task = await place.site.enqueue("first_time_hangs", max_attempts=2)
+    await place.site.until_noted("began")
+    heir = await place.site.worker(**PATIENT, **place.more)
+    victims = [doomed.pid, *(doomed.children() if with_watchdog else ())]
+    await place.site.suspend(doomed)  # at a moment when it does not hold the database
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    took = await time_until(lambda: len(place.site.noted("began")) == 2, "it runs again")
+    final = await place.site.final(task)
+
+    assert took < 2.0
+    assert place.site.noted("began") == [doomed.pid, heir.pid]
+    assert (final.status, final.attempt) == (Status.COMPLETED, 2)
+    assert "task.stalled" in await place.site.event_types(task)
+
+
+async def test_a_task_that_kills_its_worker_at_its_start_uses_an_attempt_each_time(place: Place) -> None:
+    task = await place.site.enqueue("crash", max_attempts=2)
+    for _ in range(2):
+        doomed = await place.site.worker(**PATIENT, **place.more)
+        assert await doomed.exit_code() == 9
+    await place.site.worker(**PATIENT, **place.more)
+    final = await place.site.final(task, within_s=20)
+
+    assert (final.status, final.attempt, len(place.site.noted("began"))) == (Status.FAILED, 2, 2)
+
+
+async def test_a_worker_that_lives_keeps_its_tasks_however_long_it_is_blocked(place: Place) -> None:
+    """Another worker looks at it several times."""
+    place.go.touch()
+    worker = await place.site.worker(**PATIENT, **place.more)
+    blocking = await place.block()
+    await place.site.until_noted("blocked")
+    await place.site.worker(**PATIENT, **place.more)
+    for _ in range(3):  # each is noticed by a look that also sees the blocked worker
+        doomed = await place.site.worker(**PATIENT, **place.more)
+        task = await place.site.enqueue("first_time_hangs", max_attempts=9)
+        await place.site.until_noted("began")
+        await place.site.suspend(doomed)
+        doomed.send(signal.SIGKILL)
+        await place.site.worker(**PATIENT, **place.more)
+        assert (await place.site.final(task, within_s=20)).status is Status.COMPLETED
+    still = await place.site.get(blocking)
+    place.gate.touch()
+    final = await place.site.final(blocking)
+
+    assert (still.status, still.attempt) == (Status.RUNNING, 1)
+    assert worker.process.poll() is None
+    assert (final.status, final.attempt) == (Status.COMPLETED, 1)
