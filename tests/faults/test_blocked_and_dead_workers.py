@@ -1,4 +1,4 @@
-"""Tasks of workers that are blocked or dead: what had not started uses no attempt, and all go to another worker soon."""
+"""Tasks of workers that are blocked or dead: they go to another worker soon, and what had not started uses no attempt."""
 
 import asyncio
 import os
@@ -186,24 +186,20 @@ async def test_a_task_that_kills_its_worker_at_its_start_uses_an_attempt_each_ti
 
 
 async def test_a_worker_that_lives_keeps_its_tasks_however_long_it_is_blocked(place: Place) -> None:
-    """Another worker looks at it several times."""
+    """Another worker sees both of them: this one, and one that is dead."""
     place.go.touch()
-    worker = await place.site.worker(**PATIENT, **place.more)
+    await place.site.worker(**PATIENT, **place.more)
     blocking = await place.block()
     await place.site.until_noted("blocked")
-    await place.site.worker(**PATIENT, **place.more)
-    for _ in range(3):  # each is noticed by a look that also sees the blocked worker
-        doomed = await place.site.worker(**PATIENT, **place.more)
-        task = await place.site.enqueue("first_time_hangs", max_attempts=9)
-        await place.site.until_noted("began")
-        await place.site.suspend(doomed)
-        doomed.send(signal.SIGKILL)
-        await place.site.worker(**PATIENT, **place.more)
-        assert (await place.site.final(task, within_s=20)).status is Status.COMPLETED
+    watching = await place.site.worker(**PATIENT, **place.more)
+    doomed = await place.site.worker(**PATIENT, **place.more)
+    await place.site.suspend(doomed)
+    doomed.send(signal.SIGKILL)
+    await until(lambda: "worker.died" in watching.log(), "the dead worker is found")
     still = await place.site.get(blocking)
     place.gate.touch()
     final = await place.site.final(blocking)
 
     assert (still.status, still.attempt) == (Status.RUNNING, 1)
-    assert worker.process.poll() is None
+    assert watching.log().count("worker.died") == 1
     assert (final.status, final.attempt) == (Status.COMPLETED, 1)
