@@ -1,4 +1,4 @@
-"""Tasks of workers that are blocked or dead: they go to another worker soon, and what had not started uses no attempt."""
+"""Tasks of blocked and dead workers: they go to another worker soon, and what had not started uses no attempt."""
 
 import asyncio
 import os
