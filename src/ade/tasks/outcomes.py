@@ -36,6 +36,7 @@ class Released(Struct, frozen=True):
 
     reason: str
     delay_ms: int = 0  # before it can be claimed again
+    has_begun: bool = True  # False: the handler was never called
 
 
 class Deferred(Struct, frozen=True):

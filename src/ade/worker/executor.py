@@ -91,7 +91,7 @@ class RunExecutor:
             run = Run(task, None, self)
             run.owes_locks = False  # its position in the wait queues is for the next run
             self._state.hold(run)
-            self._finisher.add(run, Released(RETURNED[StopReason.SHUTDOWN]))
+            self._finisher.add(run, Released(RETURNED[StopReason.SHUTDOWN], has_begun=False))
         self._state.publish()
 
     def stop(self, run: Run, why: StopReason) -> None:
@@ -172,7 +172,7 @@ class RunExecutor:
             if outcome is None and gates is not None and (checking := gates.check(run, self._performer)) is not None:
                 outcome = await checking
         except STORE_TROUBLE as error:
-            return Released(f"it could not begin: {error.detail}", _TROUBLE_DELAY_MS)
+            return Released(f"it could not begin: {error.detail}", _TROUBLE_DELAY_MS, has_begun=False)
         if outcome is None and not self._state.reach(run, STARTED):
             return self._too_late()
         return outcome
@@ -186,7 +186,7 @@ class RunExecutor:
     def _too_late(self) -> Outcome:
         """Return the outcome of a run whose task the watchdog has returned, because the event loop was blocked."""
         self.late += 1
-        return Released(NOT_STARTED)
+        return Released(NOT_STARTED, has_begun=False)
 
     def _cancelled(self, run: Run) -> Outcome | None:
         """Return the outcome of a run whose handler raised CancelledError; None if it was told to end.

@@ -93,7 +93,8 @@ class HandlerInvoker:
         try:
             args = await self._payloads.load(run.task.args)
         except STORE_TROUBLE as error:  # the handler was not called
-            return Released(f"its arguments could not be read: {error.detail}", _TROUBLE_DELAY_MS)
+            reason = f"its arguments could not be read: {error.detail}"
+            return Released(reason, _TROUBLE_DELAY_MS, has_begun=False)
         except Exception as error:
             return failure_of(error)
         return await self._call(run, handler, args)

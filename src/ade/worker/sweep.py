@@ -187,7 +187,7 @@ async def return_unstarted(stores: Stores, worker: Worker, run_ids: Collection[s
     """
     tasks = [task for task in await _running_tasks(stores, worker.id) if task.run_id in run_ids]
     now = stores.clock.now()
-    written = await _commit(stores, [release(task, NOT_STARTED, now=now) for task in tasks])
+    written = await _commit(stores, [release(task, Released(NOT_STARTED, has_begun=False), now=now) for task in tasks])
     for change in written:
         log.info("task.returned", task_id=change.task_id, worker=worker.id, reason=NOT_STARTED)
     if worker.agent is not None and written:
