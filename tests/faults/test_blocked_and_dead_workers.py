@@ -147,9 +147,10 @@ async def test_what_a_dead_or_suspended_worker_had_claimed_and_not_started_uses_
     await place.site.until_noted("blocked")
     await place.site.suspend(doomed)
     doomed.send(number)
-    await place.site.worker(**PATIENT, **place.more)
+    heir = await place.site.worker(**PATIENT, **place.more)
 
     await place.all_completed(small, within_s=20)
+    assert set(place.site.noted("ran")) == {heir.pid}
 
 
 @pytest.mark.parametrize("with_watchdog", [False, True], ids=["alone", "with its watchdog"])

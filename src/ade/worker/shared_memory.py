@@ -112,10 +112,9 @@ class SharedLeasePage:
         if sys.platform == "linux":
             descriptor = os.memfd_create("ade-slate")
         else:
-            import tempfile
-
-            with tempfile.TemporaryFile() as file:
-                descriptor = os.dup(file.fileno())
+            path = f"{_DIRECTORIES[-1]}/ade-{os.urandom(16).hex()}"
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            os.unlink(path)  # noqa: PTH108  # pathlib is large
         os.ftruncate(descriptor, _size(capacity))
         return cls(descriptor, capacity)
 
