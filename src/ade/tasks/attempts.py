@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ade.events.model import Event
+from ade.failures import FailureKind
 from ade.stores.ports import Stores
 from ade.tasks.model import Task
 
@@ -73,8 +74,11 @@ def _begun(event: Event, generation: int) -> AttemptSummary:
 
 def _is_open(attempt: AttemptSummary, event: Event) -> bool:
     """Whether the event ends the attempt. A run whose lease expired can still end as long as no other has begun."""
-    is_lost = attempt.ended == _ENDS["task.stalled"]
-    return attempt.ended_at is None or (is_lost and event.payload.get("run_id") == attempt.run_id is not None)
+    if attempt.ended_at is None:
+        return True
+    is_of_run = attempt.run_id is not None and event.payload.get("run_id") == attempt.run_id
+    is_late = event.payload.get("kind") == FailureKind.DEADLINE_PASSED  # of the waiting task
+    return attempt.ended == _ENDS["task.stalled"] and is_of_run and not is_late
 
 
 def _end(attempt: AttemptSummary, event: Event) -> None:

@@ -5,11 +5,13 @@ Workers and definitions are in the first partition; leases and limits are in the
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 from msgspec import Raw, structs
 
+from ade.errors import StoreUnavailable
 from ade.stores.ports import Renewal
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.clock import new_token
@@ -45,12 +47,10 @@ class RedisWorkers:
 
     def renew(self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int, claiming: Sequence[str] = ()) -> Renewal:
         asked: defaultdict[int, list[Run]] = defaultdict(list)
-        for partition in self._places.all if claiming else ():
-            asked[partition] = []
         for run_id, task_id in runs.items():
             for partition in self._likely(task_id):
                 asked[partition].append((run_id, task_id))
-        found = self._renew_in(asked, worker.id, lease_ms, claiming)
+        found = self._renew_in(asked, worker.id, lease_ms)
         elsewhere: defaultdict[int, list[Run]] = defaultdict(list)
         for run_id in runs.keys() - found.keys():
             tried = self._likely(runs[run_id])
@@ -58,6 +58,9 @@ class RedisWorkers:
                 if partition not in tried:
                     elsewhere[partition].append((run_id, runs[run_id]))
         found |= self._renew_in(elsewhere, worker.id, lease_ms)
+        if claiming:
+            with suppress(StoreUnavailable):  # a partition that is unreachable must not fail the others
+                self._renew_in({partition: [] for partition in self._places.all}, worker.id, lease_ms, claiming)
         definitions = self._registered.get(worker.id, ())
         request = self._heartbeat(worker, lease_ms, []) | {"names": [definition.name for definition in definitions]}
         if not self._link.run_blocking("register_worker", 0, request):
