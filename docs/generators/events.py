@@ -57,7 +57,11 @@ EVENTS: Mapping[str, Told] = {
         _END,
     ),
     "task.stalled": Told("its worker was lost and the lease expired", _RUN, _GOVERNED),
-    "task.released": Told("a worker that shut down returned it to the queue", (*_RUN, "reason")),
+    "task.released": Told(
+        "a worker returned it to the queue: it shut down, could not start it, or could not reach the store",
+        (*_RUN, "reason"),
+        ("has_begun",),
+    ),
     "task.deferred": Told(
         "its locks are not free: it waits for them, and the run does not count", ("run_id", "worker", "locks")
     ),

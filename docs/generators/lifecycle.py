@@ -42,7 +42,7 @@ VERB_MEANS: Mapping[Verb, str] = {
     Verb.FAIL: "the end without success; before a run only by a broken dependency or, if pending, a deadline",
     Verb.HOLD: "a run reaches a gate, gives up its lease, and waits for approval or a new preview",
     Verb.STALL: "the lease expired",
-    Verb.RELEASE: "a worker that shuts down returns it to the queue; no attempt is used up",
+    Verb.RELEASE: "a worker that shuts down, or cannot start it, returns it to the queue; no attempt is used up",
     Verb.DEFER: "its locks are not free, so it waits for them without a worker; no attempt is used up",
     Verb.RECALL: "its locks were granted, so it can be claimed immediately",
     Verb.CANCEL: "immediate, in every status that is not final; a stale result is rejected",

@@ -313,6 +313,10 @@ class StoreFull(DiskFull):
     code = "store_full"
 
 
+# The store recovers, or is repaired: what it did not take can be sent again, and no task is to blame.
+STORE_TROUBLE = (StoreUnavailable, StoreUnsupported, StoreReadOnly, DiskFull)
+
+
 class NotConfirmed(StoreError):
     """The work is accepted, but too few replicas have confirmed it in time. With a key, enqueuing again is safe."""
 

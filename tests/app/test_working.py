@@ -61,8 +61,8 @@ def test_a_guardian_can_renew_in_the_name_of_its_worker(ade: Ade) -> None:
     worker = Worker(id="w1", hostname="h", pid=1, started_at=0, version="0")
     about = {"worker": worker, "lease_ms": 60_000, "store": spec.store}
 
-    renew = renewer(msgspec.json.encode(about).decode())
-    assert renew({"r" * 32: running.id, "x" * 32: ""}).gone == {"x" * 32: None}
+    renew = renewer(msgspec.json.encode(about).decode()).renew
+    assert renew({"x" * 32: ""}, ["r" * 32, "y" * 32]).gone == {"x" * 32: None}
 
     renewed = ade.handle(running.id).get().wait()
     assert (renewed.lease_until or 0) > (running.lease_until or 0) + 30_000
@@ -77,7 +77,7 @@ def test_a_guardian_keeps_the_units_of_its_workers_agent(ade: Ade) -> None:
     worker = Worker(id="w1", hostname="h", pid=1, started_at=0, version="0")
     about = {"worker": worker, "lease_ms": 60_000, "store": spec.store, "agent": Agent(id="coder", max_tasks=2)}
 
-    renewer(msgspec.json.encode(about).decode())({"r" * 32: "a task"})
+    renewer(msgspec.json.encode(about).decode()).renew({"r" * 32: "a task"})
 
     async def holders() -> list[str]:
         [use] = await (await ade.open()).stores.agents.list_agents()

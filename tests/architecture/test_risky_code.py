@@ -16,6 +16,7 @@ KNOWN = {
     ("src/ade/agents/processes/process.py", "S603"): "the same",
     ("src/ade/agents/runs/hooks.py", "S108"): "the folder of a socket that only its owner may enter",
     ("src/ade/server/addresses.py", "S104"): "the name of an address that takes a token, and is never the usual one",
+    ("src/ade/worker/shared_memory.py", "S108"): "the parents of a directory that only its owner can enter",
     ("src/ade/server/wire_format.py", "S102"): "text made from the names of fields alone",
     ("src/ade/webhooks/signatures.py", "S105"): "the beginning that all secrets have",
 }

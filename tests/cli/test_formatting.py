@@ -160,3 +160,20 @@ def test_attempts_are_told_by_events_across_generations() -> None:
         ("2", "b", "failed", 60, "ValueError: no"),
         ("1 (generation 2)", "b", "running", None, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("end", "payload", "shown"),
+    [
+        ("task.succeeded", {"run_id": "r1"}, "succeeded"),
+        ("task.succeeded", {"run_id": "r2"}, "worker lost"),
+        ("task.failed", {"run_id": "r1", "kind": "deadline_passed"}, "worker lost"),
+    ],
+)
+def test_an_attempt_whose_lease_expired_can_still_end(end: str, payload: dict[str, object], shown: str) -> None:
+    events = [
+        Event(type="task.claimed", at=10, task_id=TASK_ID, payload={"attempt": 1, "worker": "a", "run_id": "r1"}),
+        Event(type="task.stalled", at=40, task_id=TASK_ID, payload={"attempt": 1, "run_id": "r1"}),
+        Event(type=end, at=50, task_id=TASK_ID, payload=payload),
+    ]
+    assert [each.ended for each in attempts_of(events)] == [shown]

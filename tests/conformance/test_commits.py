@@ -63,14 +63,28 @@ async def test_a_worker_that_lost_its_lease_cannot_finish(scene: Scene) -> None:
     await scene.succeed(current)
 
 
-async def test_a_worker_whose_task_stalled_cannot_finish_even_if_nobody_took_over(scene: Scene) -> None:
+async def test_a_worker_whose_task_stalled_can_finish_as_long_as_nobody_took_over(scene: Scene) -> None:
+    """Its store was away for longer than the lease; the work is done, and no other run has begun."""
+    late = await scene.start()
+    await scene.let_lease_run_out()
+    assert await scene.status(late.id) == Status.STALLED
+
+    await scene.succeed(late)
+
+    assert await scene.status(late.id) == Status.COMPLETED
+    assert await scene.claim(worker="quick") == []
+
+
+async def test_a_worker_whose_task_stalled_can_return_it_without_using_an_attempt(scene: Scene) -> None:
     late = await scene.start()
     await scene.let_lease_run_out()
 
+    await scene.release(late)
+
+    [again] = await scene.claim(worker="quick")
+    assert (again.id, again.attempt) == (late.id, 1)
     with pytest.raises(StaleLease):
         await scene.succeed(late)
-
-    assert await scene.status(late.id) == Status.STALLED
 
 
 async def test_a_worker_whose_task_was_cancelled_cannot_finish(scene: Scene) -> None:

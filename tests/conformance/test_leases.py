@@ -4,8 +4,9 @@ import pytest
 
 from ade import Status
 from ade.errors import StaleLease
-from tests.conformance.scene import LEASE_MS, Scene
-from tests.domain import lose_lease
+from ade.worker.sweep import take_over
+from tests.conformance.scene import LEASE_MS, NAMES, Scene, new_run_id
+from tests.domain import ClaimRequest, lose_lease
 
 
 async def test_a_lease_that_ran_out_is_up_for_a_decision(scene: Scene) -> None:
@@ -237,3 +238,51 @@ async def test_a_stalled_task_that_was_once_delayed_is_claimable_whatever_the_wa
     await scene.let_lease_run_out()
     await scene.sweep()
     assert [task.id for task in await scene.claim()] == [running.id]
+
+
+async def test_a_claim_in_progress_is_renewed_by_its_run_ids_alone(scene: Scene) -> None:
+    """The worker has not read the response, so it knows no task; an ID that got none is not lost."""
+    for _ in range(2):
+        await scene.add()
+    run_ids = [new_run_id() for _ in range(3)]
+    request = ClaimRequest(worker_id="w1", run_ids=run_ids, names=frozenset(NAMES), lease_ms=LEASE_MS)
+    claimed = await scene.stores.tasks.claim(request)
+    held = await scene.start()
+    scene.clock.advance(LEASE_MS / 1000 - 1)
+
+    renewal = scene.stores.workers.renew(
+        scene.worker(), {str(held.run_id): held.id}, lease_ms=LEASE_MS, claiming=run_ids
+    )
+
+    assert renewal.gone == {}
+    assert len(claimed) == 2
+    scene.clock.advance(LEASE_MS / 1000 - 1)
+    assert (await scene.stores.sweeps.due(10)).expired == []
+
+
+async def test_another_workers_claim_is_not_renewed(scene: Scene) -> None:
+    running = await scene.start(worker="w1")
+    scene.clock.advance(LEASE_MS / 1000 - 1)
+
+    scene.stores.workers.renew(scene.worker("w2"), {}, lease_ms=LEASE_MS, claiming=[str(running.run_id)])
+
+    scene.clock.advance(2)
+    assert [task.id for task in (await scene.stores.sweeps.due(10)).expired] == [running.id]
+
+
+async def test_the_tasks_of_a_dead_worker_are_returned_with_an_attempt_only_if_they_had_started(scene: Scene) -> None:
+    started, last, unstarted = [await scene.start(max_attempts=attempts) for attempts in (2, 1, 1)]
+    other = await scene.start(worker="w2")
+    begun = {started.run_id, last.run_id}
+
+    assert await take_over(scene.stores, scene.worker(), lambda run_id: run_id in begun) == 3
+
+    found = [await scene.get(task.id) for task in (started, last, unstarted)]
+    assert [(task.status, task.attempt) for task in found] == [
+        (Status.STALLED, 1),
+        (Status.FAILED, 1),
+        (Status.PENDING, 0),
+    ]
+    assert await scene.get(other.id) == other
+    released = [event for event in await scene.stores.events.read(0, 100) if event.type == "task.released"]
+    assert [(event.task_id, event.payload["has_begun"]) for event in released] == [(unstarted.id, False)]

@@ -65,6 +65,7 @@ CREATED, CLAIMED, SUCCEEDED = step("created"), step("claimed", "a"), step("succe
         (CREATED, CLAIMED, step("stalled", "a"), step("claimed", "b", 2), step("reclaimed"), step("succeeded", "b")),
         (CREATED, CLAIMED, step("retry_scheduled", "a"), step("claimed", "b", 2), step("succeeded", "b")),
         (CREATED, CLAIMED, step("released", "a"), step("claimed", "b", 1), step("succeeded", "b")),
+        (CREATED, CLAIMED, step("stalled", "a"), SUCCEEDED),
         (CREATED, CLAIMED, step("cancelled")),
         (
             CREATED,
@@ -91,7 +92,8 @@ def test_a_story_in_which_all_is_well(steps: tuple[tuple[str, dict[str, Any]], .
         ((CREATED, CLAIMED, SUCCEEDED, SUCCEEDED), "it had ended as completed"),
         ((CREATED, CLAIMED, SUCCEEDED, step("claimed", "b", 2)), "it had ended as completed"),
         ((CREATED, CLAIMED, step("failed", "a"), SUCCEEDED), "it had ended as failed"),
-        ((CREATED, CLAIMED, step("stalled", "a"), SUCCEEDED), "but nobody held the task"),
+        ((CREATED, CLAIMED, step("released", "a"), SUCCEEDED), "but nobody held the task"),
+        ((CREATED, CLAIMED, step("stalled", "a"), step("succeeded", "b")), "but nobody held the task"),
         (
             (CREATED, CLAIMED, step("stalled", "a"), step("claimed", "b", 2), SUCCEEDED),
             "it is of run a, but b held the task",

@@ -28,7 +28,7 @@ from ade.worker.supervisor import StopSignals, serve
 from ade.worker.watchdog import WatchdogSpec
 from ade.worker.worker import WorkerService
 from tests.domain import Definition
-from tests.waiting import gate_opens
+from tests.waiting import gate_opens, until
 
 
 class Program(msgspec.Struct, kw_only=True):
@@ -54,6 +54,11 @@ async def quick(journal: str) -> None:
     note(journal, "ran")
 
 
+async def repeat(journal: str, text: str, times: int, padding: str) -> str:
+    note(journal, "ran")
+    return text * times
+
+
 async def traced(journal: str, seconds: float, ctx: Context) -> int:
     """Leaves its task and attempt in the journal."""
     run = f"{ctx.task_id}:{ctx.attempt}"
@@ -77,6 +82,14 @@ def wait_in_thread(journal: str, ctx: SyncContext) -> None:
         threading.Event().wait(0.01)
     note(journal, "ended")
     ctx.raise_if_cancelled()
+
+
+def until_gate_in_thread(journal: str, gate: str) -> str:
+    """A plain function that goes on whatever it is told, until the file `gate` exists."""
+    note(journal, "began")
+    until(Path(gate).exists, "the gate", 600)
+    note(journal, "ended")
+    return "done"
 
 
 def wait_in_process(journal: str) -> None:
@@ -124,6 +137,15 @@ async def block_the_loop(journal: str, seconds: float) -> None:
     note(journal, "ended")
 
 
+async def block_between(journal: str, go: str, gate: str) -> None:
+    """Blocks the event loop from when the file `go` exists until the file `gate` does."""
+    note(journal, "began")
+    await gate_opens(Path(go))
+    note(journal, "blocked")
+    until(Path(gate).exists, "the gate", 600)
+    note(journal, "ended")
+
+
 def crash(journal: str) -> None:
     note(journal, "began")
     os._exit(9)
@@ -132,14 +154,16 @@ def crash(journal: str) -> None:
 HANDLERS = {
     HandlerMode.ASYNC: (
         quick,
+        repeat,
         traced,
         wait_async,
         first_time_hangs,
         slow_when_continued,
         hold_the_interpreter,
         block_the_loop,
+        block_between,
     ),
-    HandlerMode.THREAD: (wait_in_thread, crash),
+    HandlerMode.THREAD: (wait_in_thread, until_gate_in_thread, crash),
     HandlerMode.PROCESS: (wait_in_process,),
 }
 

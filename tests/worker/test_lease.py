@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pytest
@@ -31,19 +31,21 @@ class Scene:
         self.gone: dict[str, Status | None] = {}
         self.guarded = 0.0
         self.renewed: list[dict[str, str]] = []
+        self.claiming: tuple[str, ...] = ()
         self.told_gone: list[Mapping[str, Status | None]] = []
         self.told_overdue = 0
         self.beats = 0
         self.beaten = threading.Semaphore(0)
         self.lease = LeaseThread(self, Held(self), heartbeat_s=heartbeat_s, lease_s=lease_s, clock=lambda: self.moment)
 
-    def renew(self, held: Mapping[str, str]) -> Renewal:
+    def renew(self, held: Mapping[str, str], claiming: Sequence[str] = ()) -> Renewal:
         if self.away:
             raise StoreUnavailable("no route")
         if self.defects:
             self.defects -= 1
             raise ZeroDivisionError
         self.renewed.append(dict(held))
+        self.claiming = tuple(claiming)
         self.beats += 1
         self.beaten.release()
         return Renewal(gone=self.gone)
@@ -61,6 +63,9 @@ class Held:
     def to_renew(self) -> dict[str, str]:
         return {"run": "task"}
 
+    def claiming(self) -> Sequence[str]:
+        return ("claimed",)
+
     def gone(self, lost: Mapping[str, Status | None]) -> None:
         self._scene.told_gone.append(lost)
 
@@ -72,6 +77,7 @@ def test_all_runs_are_renewed_in_one_call() -> None:
     scene = Scene()
     scene.lease.beat()
     assert scene.renewed == [{"run": "task"}]
+    assert scene.claiming == ("claimed",)
     assert scene.told_gone == []
 
 

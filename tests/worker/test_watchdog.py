@@ -1,18 +1,31 @@
 """The guardian keeps the leases of a worker that lives but cannot renew."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
-from ade.worker.shared_memory import HeldRun, LeasePageSnapshot, SharedLeasePage, entry_of
-from ade.worker.watchdog import WatchdogConfig, WatchdogProcess, is_stopped, runs_to_renew, watch
+from ade.worker import shared_memory
+from ade.worker.shared_memory import (
+    CLAIMED,
+    PREPARING,
+    STARTED,
+    DeadWorker,
+    HeldRun,
+    LeasePageSnapshot,
+    SharedLeasePage,
+    entry_of,
+    page_directory,
+)
+from ade.worker.watchdog import Watch, WatchdogConfig, WatchdogProcess, is_stopped, runs_to_renew, watch
 
-A, B = "a" * 32, "b" * 32
+A, B, C = "a" * 32, "b" * 32, "c" * 32
 HEARTBEAT_MS, SILENCE_MS = 5_000, 900_000
 
 
@@ -59,6 +72,8 @@ class TestSlate:
         other.close()
 
     def test_more_runs_than_fit_are_cut_and_not_written_past_the_end(self, slate: SharedLeasePage) -> None:
+        slate.write_claim([A] * 10, 1)
+        assert len(slate.read().claiming) == 4
         slate.write_runs(entry_of(HeldRun(A, number)) for number in range(10))
         assert len(slate.read().runs) == 4
 
@@ -90,46 +105,192 @@ class TestSlate:
         assert len(slate.read_groups()) == 1_024
 
 
+class Store:
+    """What the watchdog does on the store, written down."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.renewed: list[dict[str, str]] = []
+        self.claims: list[tuple[str, ...]] = []  # renewed with them
+        self.returned: list[tuple[dict[str, str], tuple[str, ...]]] = []
+        self.error = error
+
+    def renew(self, runs: Mapping[str, str], claiming: Sequence[str]) -> None:
+        if self.error is not None:
+            raise self.error
+        self.renewed.append(dict(runs))
+        self.claims.append(tuple(claiming))
+
+    def give_back(self, runs: Mapping[str, str], claiming: Sequence[str]) -> None:
+        if self.error is not None:
+            raise self.error
+        self.returned.append((dict(runs), tuple(claiming)))
+
+
+def brief_of(slate: SharedLeasePage) -> WatchdogConfig:
+    return WatchdogConfig(os.getpid(), slate.descriptor, slate.capacity, HEARTBEAT_MS, SILENCE_MS, "", "")
+
+
 class TestWatch:
-    def looks(self, slate: SharedLeasePage, times: int, renew: object = None) -> list[dict[str, str]]:
-        """Let the guardian look some times; answers what it renewed."""
-        renewed: list[dict[str, str]] = []
-        left = times
+    def looks(self, slate: SharedLeasePage, times: int, store: Store | None = None) -> Store:
+        """Let the guardian look some times."""
+        store, left = store or Store(), times
 
         def wait(seconds: float) -> bool:
             nonlocal left
             left -= 1
             return left < 0
 
-        def note(runs: Mapping[str, str]) -> None:
-            renewed.append(dict(runs))
-
-        brief = WatchdogConfig(os.getpid(), slate.descriptor, slate.capacity, HEARTBEAT_MS, SILENCE_MS, "", "")
-        watch(slate, brief, lambda: renew or note, wait)  # type: ignore[arg-type,return-value]  # any callable
-        return renewed
+        watch(slate, brief_of(slate), lambda: store, wait)
+        return store
 
     def test_a_silent_workers_runs_are_renewed_and_it_is_told(self, slate: SharedLeasePage) -> None:
         slate.write_runs([entry_of(HeldRun(A, 0, "task"))])
+        slate.write_claim([B], 1)
         slate.write_beat(time.monotonic_ns() // 1_000_000 - 3 * HEARTBEAT_MS)
-        assert self.looks(slate, 1) == [{A: "task"}]
+        store = self.looks(slate, 1)
+        assert (store.renewed, store.claims) == ([{A: "task"}], [(B,)])
         assert slate.read().guarded_ms > 0
 
     def test_it_does_not_renew_more_often_than_the_worker_would(self, slate: SharedLeasePage) -> None:
         slate.write_runs([entry_of(HeldRun(A, 0))])
         slate.write_beat(time.monotonic_ns() // 1_000_000 - 3 * HEARTBEAT_MS)
-        assert len(self.looks(slate, 2)) == 1
+        assert len(self.looks(slate, 2).renewed) == 1
 
     def test_a_renewal_that_fails_does_not_end_it(
         self, slate: SharedLeasePage, caplog: pytest.LogCaptureFixture
     ) -> None:
-        def refuse(runs: Mapping[str, str]) -> None:
-            raise OSError("disk gone")
-
         slate.write_runs([entry_of(HeldRun(A, 0))])
         slate.write_beat(time.monotonic_ns() // 1_000_000 - 3 * HEARTBEAT_MS)
-        self.looks(slate, 3, refuse)
+        self.looks(slate, 3, Store(OSError("disk gone")))
         assert 'guardian.not_renewed error="disk gone"' in caplog.text
         assert slate.read().guarded_ms == 0
+
+
+class TestUnstartedRuns:
+    """Runs that were claimed at 1,000 ms, and an event loop that last ran at 1,000 ms."""
+
+    @pytest.fixture
+    def blocked(self, slate: SharedLeasePage) -> SharedLeasePage:
+        steps = {A: STARTED, B: CLAIMED, C: PREPARING}
+        slate.write_runs(entry_of(HeldRun(each, 0, f"task-{each[0]}", 1_000, step)) for each, step in steps.items())
+        slate.write_loop(1_000)
+        slate.write_beat(1_000)
+        return slate
+
+    def test_they_are_revoked_first_and_returned_at_the_next_look(self, blocked: SharedLeasePage) -> None:
+        store = Store()
+        watching = Watch(blocked, brief_of(blocked), lambda: store)
+        watching.look(2_499)
+        assert (blocked.revoked_ms(), store.returned) == (0, [])
+        watching.look(2_500)
+        assert (blocked.revoked_ms(), store.returned) == (2_500, [])
+        watching.look(3_000)
+        watching.look(3_500)
+        assert store.returned == [({B: "task-b"}, ())]
+
+    def test_one_that_starts_in_between_is_the_workers(self, blocked: SharedLeasePage) -> None:
+        store = Store()
+        watching = Watch(blocked, brief_of(blocked), lambda: store)
+        watching.look(2_500)
+        blocked.write_step(1, STARTED)
+        watching.look(3_000)
+        assert store.returned == []
+
+    def test_a_claim_whose_response_is_unread_is_asked_for_again_and_again(self, slate: SharedLeasePage) -> None:
+        """The store may commit it at any time."""
+        store = Store()
+        slate.write_claim([A, B], 900)
+        slate.write_loop(1_000)
+        watching = Watch(slate, brief_of(slate), lambda: store)
+        for moment in range(2_500, 6_001, 500):
+            watching.look(moment)
+        assert store.returned == [({}, (A, B))] * 2
+        slate.write_runs([])
+        watching.look(9_000)
+        assert len(store.returned) == 2
+
+    def test_a_failure_is_repeated(self, blocked: SharedLeasePage) -> None:
+        store = Store(OSError("disk gone"))
+        watching = Watch(blocked, brief_of(blocked), lambda: store)
+        watching.look(2_500)
+        watching.look(3_000)
+        store.error = None
+        watching.look(3_500)
+        assert store.returned == [({B: "task-b"}, ())]
+
+    def test_a_page_that_was_never_finished_returns_nothing(self, blocked: SharedLeasePage) -> None:
+        store = Store()
+        blocked._memory[0:8] = (7).to_bytes(8, "little")  # stopped in the middle of writing
+        watching = Watch(blocked, brief_of(blocked), lambda: store)
+        for moment in (2_500, 3_000, 3_500):
+            watching.look(moment)
+        assert (blocked.revoked_ms(), store.returned) == (0, [])
+
+
+class TestDeadWorkers:
+    """Pages as other workers of the host see them."""
+
+    @pytest.fixture
+    def name(self) -> str:
+        return f"test-{os.urandom(4).hex()}"
+
+    def found(self, name: str) -> DeadWorker | None:
+        """The dead worker of this name; all others are left alone."""
+        found = {dead.name: dead for dead in DeadWorker.find()}
+        for other in found.keys() - {name}:
+            found[other].release()
+        return found.get(name)
+
+    def test_a_worker_that_lives_is_never_taken_for_dead(self, name: str) -> None:
+        """Not even within the same process, or while its page is open elsewhere."""
+        page = SharedLeasePage.create(4, name)
+        child = page.for_child()
+        assert page.path
+        assert self.found(name) is None
+        os.close(child)
+        assert self.found(name) is None
+        page.close()
+        assert self.found(name) is None
+
+    def test_the_page_of_a_dead_worker_tells_what_had_started(self, name: str) -> None:
+        page = SharedLeasePage.create(4, name)
+        page.write_runs([entry_of(HeldRun(A, 0, "task", 1, STARTED)), entry_of(HeldRun(B, 0, "task", 1))])
+        page.write_claim([C], 2)
+        os.close(os.dup(page.descriptor))
+        fcntl.flock(page.descriptor, fcntl.LOCK_UN)  # as the system does when a process dies
+        dead = self.found(name)
+        assert dead is not None
+        assert self.found(name) is None  # one worker at a time takes it over
+        has_started = dead.started()
+        assert [has_started(run_id) for run_id in (A, B, C, "d" * 32)] == [True, False, False, True]
+        dead.release()
+        again = self.found(name)
+        assert again is not None
+        again.remove()
+        assert self.found(name) is None
+        page.close()
+
+    def test_a_page_that_was_never_finished_counts_everything_as_started(self, name: str) -> None:
+        page = SharedLeasePage.create(4, name)
+        page.write_runs([entry_of(HeldRun(A, 0, "task", 1))])
+        page._memory[0:8] = (7).to_bytes(8, "little")
+        fcntl.flock(page.descriptor, fcntl.LOCK_UN)
+        dead = self.found(name)
+        assert dead is not None
+        assert dead.started()(A)
+        dead.remove()
+        page.close()
+
+    def test_a_directory_that_others_can_write_to_is_not_used(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        monkeypatch.setattr(shared_memory, "_DIRECTORIES", (str(tmp_path),))
+        directory = page_directory()
+        assert directory is not None
+        Path(directory).chmod(0o777)
+        page = SharedLeasePage.create(4, name)
+        assert (page_directory(), page.path) == (None, "")
+        page.close()
 
 
 def test_a_running_process_is_not_stopped_and_a_missing_one_is() -> None:

@@ -1,7 +1,7 @@
 """Opens stores by URL: in full, for reading only, and for the renewal of leases by a watchdog."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -178,20 +178,47 @@ class WatchdogStoreSpec(Struct, frozen=True):
     agent: Agent | None = None
 
 
-def renewer(about: str) -> Callable[[Mapping[str, str]], Renewal]:
-    """Open the store and return a function that renews leases of runs (run ID -> task ID) for the worker."""
+def renewer(about: str) -> "StoreRenewer":
+    """Open the store for the watchdog of a worker."""
     spec = msgspec.json.decode(about, type=WatchdogStoreSpec)
     location = msgspec.json.decode(spec.store, type=StoreLocation)
     from ade.logs import configure  # logging takes 3 ms, which commands that only read do not need
 
     configure(location.settings.log.format, location.settings.log.level)  # its lines appear among those of the worker
-    opening = open_stores(location.url, location.settings, must_exist=True, store_id=location.store_id)
-    stores = asyncio.run(opening)
+    return StoreRenewer(spec, location)
 
-    def renew(runs: Mapping[str, str]) -> Renewal:
-        renewal = stores.workers.renew(spec.worker, runs, lease_ms=spec.lease_ms)
+
+class StoreRenewer:
+    """What a watchdog does on the store instead of its worker."""
+
+    def __init__(self, spec: WatchdogStoreSpec, location: StoreLocation) -> None:
+        self._spec = spec
+        self._location = location
+        self._stores = asyncio.run(self._open())
+
+    async def _open(self) -> Stores:
+        """Open the worker's own store: never another one, and never a new one."""
+        location = self._location
+        return await open_stores(location.url, location.settings, must_exist=True, store_id=location.store_id)
+
+    def renew(self, runs: Mapping[str, str], claiming: Sequence[str] = ()) -> Renewal:
+        """Renew the leases of runs (run ID -> task ID), and those of a claim in progress."""
+        spec, stores = self._spec, self._stores
+        renewal = stores.workers.renew(spec.worker, runs, lease_ms=spec.lease_ms, claiming=claiming)
         if spec.agent is not None:
-            stores.agents.renew(spec.agent, list(runs), lease_ms=spec.lease_ms)
+            stores.agents.renew(spec.agent, [*runs, *claiming], lease_ms=spec.lease_ms)
         return renewal
 
-    return renew
+    def give_back(self, runs: Mapping[str, str], claiming: Sequence[str]) -> int:
+        """Return tasks to the queue that the worker cannot start: held ones, and those of a claim in progress."""
+
+        async def give_back() -> int:
+            from ade.worker.sweep import return_unstarted
+
+            stores = await self._open()  # for this event loop
+            try:
+                return await return_unstarted(stores, self._spec.worker, {*runs, *claiming})
+            finally:
+                await stores.close()
+
+        return asyncio.run(give_back())

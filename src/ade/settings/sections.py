@@ -99,7 +99,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             " source; declared: only as declared; off: none"
         ),
     ] = "source"
-    lease_guard: Annotated[bool, _about("renew leases from a second process while C code blocks the worker")] = True
+    lease_guard: Annotated[
+        bool, _about("renew leases and return tasks from a second process while the worker is blocked")
+    ] = True
 
 
 class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):

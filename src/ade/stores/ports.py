@@ -182,10 +182,11 @@ class WorkerStore(Protocol):
     async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
         """Register the worker and its task definitions. This is also the first heartbeat."""
 
-    def renew(self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int) -> Renewal:
+    def renew(self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int, claiming: Sequence[str] = ()) -> Renewal:
         """Renew the leases of these runs (run ID -> task ID) and of the worker in one write.
 
-        Returns the runs that are lost. A run whose lease has expired but was not yet reclaimed is renewed.
+        Returns the runs that are lost. A run whose lease has expired but was not yet reclaimed is renewed. `claiming`
+        are the run IDs of a claim in progress: those that hold a task by now are renewed, and none counts as lost.
 
         Blocking, on a separate connection: called from the lease thread of the worker, never from an event loop.
         """

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ade.events.model import Event
+from ade.failures import FailureKind
 from ade.stores.ports import Stores
 from ade.tasks.model import Task
 
@@ -48,7 +49,7 @@ def attempts_of(events: Sequence[Event]) -> list[AttemptSummary]:
             generation += 1
         elif event.type == "task.claimed":
             attempts.append(_begun(event, generation))
-        elif event.type in _ENDS and attempts and attempts[-1].ended_at is None:
+        elif event.type in _ENDS and attempts and _is_open(attempts[-1], event):
             _end(attempts[-1], event)
     return attempts
 
@@ -69,6 +70,15 @@ def _begun(event: Event, generation: int) -> AttemptSummary:
         worker=_text(payload.get("worker")),
         run_id=_text(payload.get("run_id")),
     )
+
+
+def _is_open(attempt: AttemptSummary, event: Event) -> bool:
+    """Whether the event ends the attempt. A run whose lease expired can still end as long as no other has begun."""
+    if attempt.ended_at is None:
+        return True
+    is_of_run = attempt.run_id is not None and event.payload.get("run_id") == attempt.run_id
+    is_late = event.payload.get("kind") == FailureKind.DEADLINE_PASSED  # of the waiting task
+    return attempt.ended == _ENDS["task.stalled"] and is_of_run and not is_late
 
 
 def _end(attempt: AttemptSummary, event: Event) -> None:

@@ -30,7 +30,7 @@ def settle(task: Task, outcome: Outcome, *, now: int, randomness: float) -> Chan
         case Failed():
             return fail_run(task, outcome, now=now, randomness=randomness)
         case Released():
-            return release(task, outcome.reason, now=now)
+            return release(task, outcome, now=now)
         case Deferred():
             return defer(task, outcome, now=now)
         case Withheld():
@@ -138,17 +138,19 @@ def _fail(
     )
 
 
-def release(task: Task, reason: str, *, now: int) -> Change:
+def release(task: Task, outcome: Released, *, now: int) -> Change:
     """Return the task to the queue unfinished; the run does not count as an attempt."""
+    about = {"attempt": task.attempt, "run_id": task.run_id, "worker": task.worker_id, "reason": outcome.reason}
     return change(
         task,
         Verb.RELEASE,
         now=now,
         guard=ChangePrecondition(run_id=task.run_id),
-        payload={"attempt": task.attempt, "run_id": task.run_id, "worker": task.worker_id, "reason": reason},
+        payload={**about, **_begun(outcome.has_begun)},
         worker_id=None,
         lease_until=None,
         attempt=task.attempt - 1,
+        also={"run_after": now + outcome.delay_ms} if outcome.delay_ms else None,
     )
 
 

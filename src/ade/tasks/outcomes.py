@@ -28,10 +28,15 @@ class Failed(Struct, frozen=True):
     has_begun: bool = True  # False: the handler was never called
 
 
+NOT_STARTED = "the worker could not start it in time"
+
+
 class Released(Struct, frozen=True):
     """The worker hands the task back unfinished, at no cost to it."""
 
     reason: str
+    delay_ms: int = 0  # before it can be claimed again
+    has_begun: bool = True  # False: the handler was never called
 
 
 class Deferred(Struct, frozen=True):

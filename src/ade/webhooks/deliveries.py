@@ -182,8 +182,8 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def body_of(event: Event, task: Task | None = None, public_url: str = "") -> bytes:
-    """Encode the message body: `type`, `timestamp` (of the event, RFC 3339), and `data`, with facts about its task. It is
-    deterministic and has at most 20 kB.
+    """Encode the message body: `type`, `timestamp` (of the event, RFC 3339), and `data`, with facts about its task. It
+    is deterministic and has at most 20 kB.
     """
     ids: dict[str, object] = {"seq": event.seq}
     if event.task_id is not None:

@@ -14,13 +14,14 @@ from ade.approvals.repository import RulebookCache
 from ade.approvals.rollback import is_needless
 from ade.approvals.run_gates import RunStep, check_before_run, check_tool_call, request_step_approval
 from ade.approvals.submission import admitted, follow_up, previewed
+from ade.errors import StoreUnavailable
 from ade.settings.runtime import RuntimeSettingsCache
 from ade.stores.ports import Stores
 from ade.tasks.admission import PREVIEW_SUFFIX, admit, is_rollback
 from ade.tasks.enqueue import enqueue_plan
 from ade.tasks.handlers import Handler, Registry
 from ade.tasks.model import Task
-from ade.tasks.outcomes import HoldResponse, Leave, Outcome, Succeeded, Withheld
+from ade.tasks.outcomes import HoldResponse, Leave, Outcome, Released, Succeeded, Withheld
 from ade.tasks.payloads import Payloads
 from ade.worker.messages import CheckToolCall, RequestStepApproval
 from ade.worker.run import Run
@@ -109,6 +110,8 @@ class ApprovalChecker:
         if previewer is None or not wants_versions(run.task.preview):
             return True
         outcome = await previews.attempt(run, previewer)
+        if isinstance(outcome, Released):
+            raise StoreUnavailable(outcome.reason)
         if not isinstance(outcome, Succeeded):
             return False
         return not has_changed(run.task.preview, await self._payloads.load(outcome.result))

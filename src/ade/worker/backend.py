@@ -70,8 +70,10 @@ class WorkerBackend(Protocol):
         The last claim of a worker only repeats: it returns nothing new. Raises AdeError.
         """
 
-    def renew(self, held: Mapping[str, str]) -> Renewal:
-        """Renew the leases of these runs (run ID -> task ID). Called by the lease thread. Raises AdeError."""
+    def renew(self, held: Mapping[str, str], claiming: Sequence[str] = ()) -> Renewal:
+        """Renew the leases of these runs (run ID -> task ID), and those of a claim in progress. Called by the lease
+        thread. Raises AdeError.
+        """
 
     async def finish(self, batch: Sequence[Ended]) -> list[str]:
         """Record these outcomes, and return once each is answered. A lost response is requested again.

@@ -7,13 +7,14 @@ from functools import partial
 from typing import Any
 
 from ade.accounts.model import SYSTEM
+from ade.errors import STORE_TROUBLE
 from ade.locks.requests import request_id
 from ade.logs import Log
 from ade.tasks.decisions import run_timeout_ms
 from ade.tasks.handlers import Registry
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
-from ade.tasks.outcomes import Deferred, Outcome, Released, Succeeded, Withheld
+from ade.tasks.outcomes import NOT_STARTED, Deferred, Outcome, Released, Succeeded, Withheld
 from ade.worker.backend import WorkerBackend, WorkerOptions
 from ade.worker.completer import Completer
 from ade.worker.context_backend import ContextBackend
@@ -21,11 +22,16 @@ from ade.worker.failures import failure_of, lock_lost, timed_out, unwritable
 from ade.worker.handler_call import HandlerInvoker, Middleware, own_cancellation
 from ade.worker.instrumentation import PERFORMED, RunReference, WorkerProbe, current_run
 from ade.worker.run import MUTE, Run, StopReason
+from ade.worker.shared_memory import PREPARING, STARTED
 from ade.worker.state import ClaimTrigger, WorkerState
 from ade.worker.timer import SharedTimer
 
 log = Log("ade.worker")
-RETURNED = "the worker was shut down"
+RETURNED = {
+    StopReason.SHUTDOWN: "the worker was shut down",
+    StopReason.UNREACHABLE: "the store did not respond, so that the worker gave the run up",
+}
+_TROUBLE_DELAY_MS = 1_000  # before a run that could not be prepared is claimed again
 
 
 class RunExecutor:
@@ -56,6 +62,7 @@ class RunExecutor:
         self._finisher = Completer(backend, state, trigger)
         self._detached: set[asyncio.Task[None]] = set()
         self._worker = asyncio.current_task()
+        self.late = 0  # runs that could not start in time, because a handler blocked the event loop
 
     @property
     def released(self) -> Sequence[str]:
@@ -84,13 +91,20 @@ class RunExecutor:
             run = Run(task, None, self)
             run.owes_locks = False  # its position in the wait queues is for the next run
             self._state.hold(run)
-            self._finisher.add(run, Released(RETURNED))
+            self._finisher.add(run, Released(RETURNED[StopReason.SHUTDOWN], has_begun=False))
+        self._state.publish()
 
     def stop(self, run: Run, why: StopReason) -> None:
-        """Tell a run to end; after a grace period it is detached."""
+        """Tell a run to end; after a grace period it is detached.
+
+        One whose store does not respond is not detached: if it cannot be ended, it keeps its task as long as no other
+        worker has it, and its result counts.
+        """
         if self._held.get(run.id) is not run or not run.end(why):
             return
-        if run.began:
+        if run.began and why is StopReason.UNREACHABLE:
+            log.warning("task.given_up", **_about(run), reason=why)
+        elif run.began:
             self._timer.after(self._cancel_grace_s, partial(self._detach, run))
         else:
             self._ended(run, None)
@@ -129,17 +143,13 @@ class RunExecutor:
     async def _work(self, run: Run) -> None:
         run.began = True
         current_run.set(RunReference(run.task.id, run.id, request_id(run.task), run.task.author_id))
-        gates = self._gates
         outcome: Outcome | None = None
         try:
-            if run.task.locks:
-                outcome = await self._locks.take(run)
-            if outcome is None and gates is not None and (checking := gates.check(run, self._performer)) is not None:
-                outcome = await checking
+            outcome = await self._prepare(run)
             if outcome is None and run.stop is None:  # a preview in a thread could not be cancelled
                 outcome = await self._performer.perform(run)
-                if gates is not None and run.task.source == SYSTEM:
-                    await gates.after(run, outcome)
+                if self._gates is not None and run.task.source == SYSTEM:
+                    await self._gates.after(run, outcome)
         except asyncio.CancelledError:
             outcome = self._cancelled(run)
         except BaseException as error:
@@ -150,6 +160,33 @@ class RunExecutor:
         finally:  # a job that ended without this would hold its task indefinitely
             if not run.detached:
                 self._ended(run, outcome)
+
+    async def _prepare(self, run: Run) -> Outcome | None:
+        """Acquire the locks of a run and check its approvals. Returns the outcome that replaces the run; None if it can
+        start. If the store cannot be reached, the task is returned to the queue.
+        """
+        outcome, gates = None, self._gates
+        try:
+            if run.task.locks:
+                outcome = await self._take_locks(run)
+            if outcome is None and gates is not None and (checking := gates.check(run, self._performer)) is not None:
+                outcome = await checking
+        except STORE_TROUBLE as error:
+            return Released(f"it could not begin: {error.detail}", _TROUBLE_DELAY_MS, has_begun=False)
+        if outcome is None and not self._state.reach(run, STARTED):
+            return self._too_late()
+        return outcome
+
+    async def _take_locks(self, run: Run) -> Outcome | None:
+        if self._state.reach(run, PREPARING):
+            return await self._locks.take(run)
+        run.owes_locks = False  # its position in the wait queues is for the next run
+        return self._too_late()
+
+    def _too_late(self) -> Outcome:
+        """Return the outcome of a run whose task the watchdog has returned, because the event loop was blocked."""
+        self.late += 1
+        return Released(NOT_STARTED, has_begun=False)
 
     def _cancelled(self, run: Run) -> Outcome | None:
         """Return the outcome of a run whose handler raised CancelledError; None if it was told to end.
@@ -202,8 +239,8 @@ def _verdict(run: Run, outcome: Outcome | None) -> Outcome | None:
         return outcome or unwritable("the run ended without an outcome; middleware must return one")
     if isinstance(outcome, Succeeded | Deferred | Withheld):
         return outcome
-    if run.stop is StopReason.SHUTDOWN:
-        return Released(RETURNED)
+    if run.stop in RETURNED:
+        return Released(RETURNED[run.stop])
     return timed_out(run_timeout_ms(run.task) or 0)
 
 

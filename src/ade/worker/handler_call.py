@@ -7,17 +7,22 @@ from typing import Any, Protocol
 
 from msgspec import Raw
 
-from ade.errors import InvalidArguments, InvalidResult, PayloadTooLarge, UnknownName
+from ade.errors import STORE_TROUBLE, InvalidArguments, InvalidResult, PayloadTooLarge, UnknownName
 from ade.failures import FailureKind, TaskError
 from ade.locks.task_locks import enter_scope
+from ade.logs import Log
 from ade.tasks.handlers import Handler, HandlerMode
 from ade.tasks.model import Task
-from ade.tasks.outcomes import Failed, Outcome, Succeeded
+from ade.tasks.outcomes import Failed, Outcome, Released, Succeeded
 from ade.worker.child_pool import ChildProcess, ChildProcessPool, ProcessGroupRegistry, call_of
 from ade.worker.context_backend import ContextBackend, facts_of
 from ade.worker.failures import failed, failure_of
 from ade.worker.run import Run
 from ade.worker.threads import ForkGuard, HandlerThreads
+
+_TROUBLE_DELAY_MS = 1_000  # before a run whose arguments could not be read is claimed again
+_SPILL_PAUSE_S = 1.0  # between two attempts to store a large result
+log = Log("ade.worker")
 
 
 class Middleware(Protocol):
@@ -83,10 +88,19 @@ class HandlerInvoker:
 
     async def attempt(self, run: Run, handler: Handler) -> Outcome:
         """Invoke this handler, which can differ from the task's own, without middleware."""
+        if self._payloads.fits(run.task.args):
+            return await self._call(run, handler, run.task.args)
         try:
-            args = run.task.args
-            if not self._payloads.fits(args):
-                args = await self._payloads.load(args)
+            args = await self._payloads.load(run.task.args)
+        except STORE_TROUBLE as error:  # the handler was not called
+            reason = f"its arguments could not be read: {error.detail}"
+            return Released(reason, _TROUBLE_DELAY_MS, has_begun=False)
+        except Exception as error:
+            return failure_of(error)
+        return await self._call(run, handler, args)
+
+    async def _call(self, run: Run, handler: Handler, args: Raw) -> Outcome:
+        try:
             if handler.mode is HandlerMode.PROCESS:
                 outcome = await self._in_process(run, handler, args)
                 return outcome if isinstance(outcome, Failed) else await self._kept(run, outcome.result)
@@ -145,17 +159,21 @@ class HandlerInvoker:
             run.child = None
 
     async def _kept(self, run: Run, result: Raw) -> Outcome:
-        """Return the result, or a reference to it if it is large."""
+        """Return the result, or a reference to it if it is large. While the store has trouble, it is stored again."""
         if self._payloads.fits(result):
             return Succeeded(result)
-        task = run.task
-        try:
-            kind = f"{task.generation}.{task.attempt}.result"
-            return Succeeded(await self._payloads.spill(task.id, kind, result))
-        except PayloadTooLarge as error:
-            return failed(FailureKind.BAD_RESULT, error)
-        except Exception as error:
-            return failure_of(error)
+        task, kind = run.task, f"{run.task.generation}.{run.task.attempt}.result"
+        while True:
+            try:
+                return Succeeded(await self._payloads.spill(task.id, kind, result))
+            except PayloadTooLarge as error:
+                return failed(FailureKind.BAD_RESULT, error)
+            except STORE_TROUBLE as error:
+                run.finishing = True  # the work is done: giving the run up would discard it
+                log.warning("result.repeated", task_id=task.id, error=str(error), pause_s=_SPILL_PAUSE_S)
+                await asyncio.sleep(_SPILL_PAUSE_S)
+            except Exception as error:
+                return failure_of(error)
 
 
 async def _unknown(name: str) -> Outcome:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ade.errors import AdeError
@@ -21,7 +21,7 @@ log = Log("ade.worker")
 class LeaseBackend(Protocol):
     """Where the lease thread renews."""
 
-    def renew(self, held: Mapping[str, str]) -> Renewal: ...
+    def renew(self, held: Mapping[str, str], claiming: Sequence[str] = ()) -> Renewal: ...
 
     def guarded_at(self) -> float:
         """Return when the watchdog last renewed instead of the thread."""
@@ -33,11 +33,14 @@ class LeasedRuns(Protocol):
     def to_renew(self) -> Mapping[str, str]:
         """Return run ID -> task ID."""
 
+    def claiming(self) -> Sequence[str]:
+        """Return the run IDs of the claim in progress."""
+
     def gone(self, lost: Mapping[str, Status | None]) -> None:
         """Handle runs that have lost their leases."""
 
     def overdue(self) -> None:
-        """Treat all runs as lost."""
+        """Give all runs up: their leases may expire before the store responds."""
 
 
 class LeaseThread:
@@ -60,6 +63,7 @@ class LeaseThread:
         self._asked = threading.Event()
         self._stopping = False
         self._failures = 0
+        self._recovered_at = float("-inf")  # when the first renewal after a failed one succeeded
         self.renewed_at = clock()
         self._thread = threading.Thread(target=self._run, name="ade-lease", daemon=True)
 
@@ -80,6 +84,10 @@ class LeaseThread:
         """Whether two heartbeats were missed, for instance because C code held the interpreter."""
         return self._clock() - self.renewed_at > 2 * self._heartbeat_s
 
+    def may_judge(self) -> bool:
+        """Whether this worker can decide that leases of others are lost. After store trouble they renew first."""
+        return not self.is_late() and self._clock() - self._recovered_at >= self._heartbeat_s
+
     def is_overdue(self) -> bool:
         """Whether the last renewal is so old that the leases may expire before the next one."""
         return self._clock() - max(self.renewed_at, self._backend.guarded_at()) > self._patience_s
@@ -88,7 +96,7 @@ class LeaseThread:
         """Renew once. The lease counts from before the call: the store may have renewed at any time since."""
         began = self._clock()
         try:
-            renewal = self._backend.renew(self._runs.to_renew())
+            renewal = self._backend.renew(self._runs.to_renew(), self._runs.claiming())
             if renewal.gone:
                 self._runs.gone(renewal.gone)
             if renewal.error is not None:
@@ -100,7 +108,8 @@ class LeaseThread:
             if self.is_overdue():
                 self._runs.overdue()
             return
-        self._failures = 0
+        if self._failures:
+            self._failures, self._recovered_at = 0, self._clock()
         self.renewed_at = began
 
     def _run(self) -> None:
@@ -130,11 +139,14 @@ class RunsOnLoop:
         now_ms = _now_ms()
         return self._state.to_renew(now_ms=now_ms, silent_ms=now_ms - self._went_round_ms)
 
+    def claiming(self) -> Sequence[str]:
+        return self._state.claiming
+
     def gone(self, lost: Mapping[str, Status | None]) -> None:
         self._loop.call_soon_threadsafe(self._runs.gone, lost)
 
     def overdue(self) -> None:
-        self._loop.call_soon_threadsafe(self._runs.stop_all, StopReason.LOST)
+        self._loop.call_soon_threadsafe(self._runs.stop_all, StopReason.UNREACHABLE)
 
     async def watch(self, lease: LeaseThread, every_s: float) -> None:
         """Record that the loop is not blocked, and detect renewals that hang instead of failing.
@@ -148,7 +160,7 @@ class RunsOnLoop:
             is_overdue = lease.is_overdue()
             if is_overdue and was_overdue and self._state.held:
                 log.error("lease.overdue", running=len(self._state.held))
-                self._runs.stop_all(StopReason.LOST)
+                self._runs.stop_all(StopReason.UNREACHABLE)
             was_overdue = is_overdue
 
 

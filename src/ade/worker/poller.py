@@ -57,6 +57,8 @@ class TaskPoller:
         self._stopped = asyncio.Event()
         self._fruitful = False  # the round returned tasks
         self._appetite = _LEAST_APPETITE  # tasks requested per claim: requesting many costs time, even if few exist
+        self._late = 0  # runs that could not start in time
+        self._most: int | None = None  # tasks requested at most since then
 
     async def work(self) -> None:
         """Claim until told to stop."""
@@ -108,9 +110,9 @@ class TaskPoller:
         self._fruitful = False
         if self._unanswered is not None:
             await self._claim(structs.replace(self._unanswered, may_be_repeated=True))
-        modes, with_more = self._modes, list[HandlerMode]()
+        modes, with_more, most = self._modes, list[HandlerMode](), self._most_claimed()
         while modes and not self._stopped.is_set():
-            rooms = {mode: min(self._state.room(mode), self._options.batch) for mode in modes}
+            rooms = {mode: min(self._state.room(mode), most) for mode in modes}
             limit = min((room for room in rooms.values() if room > 0), default=0)
             if not self._backend.waits:
                 limit = min(limit, self._appetite)
@@ -133,6 +135,16 @@ class TaskPoller:
             modes = () if self._backend.waits else tuple(mode for mode in open_modes if rooms[mode] > limit)
         if any(self._state.room(mode) > 0 for mode in with_more):
             self._wake.set()  # one call returns a limited number: continue while these start
+
+    def _most_claimed(self) -> int:
+        """Return the limit of a claim. After runs that could not start in time it is 1, and doubles with every round:
+        what handlers that block the event loop would keep waiting is for other workers.
+        """
+        if self._runs.late != self._late:
+            self._late, self._most = self._runs.late, 1
+        elif self._most is not None:
+            self._most = None if self._most >= self._options.batch else self._most * 2
+        return self._options.batch if self._most is None else self._most
 
     async def _with_units(self, run_ids: list[str]) -> list[str]:
         """Return the run IDs for which the agent has capacity."""
@@ -163,6 +175,7 @@ class TaskPoller:
     async def _claim(self, request: ClaimRequest, *, is_last: bool = False) -> int:
         """Claim and start tasks; returns their number."""
         self._unanswered = request
+        self._state.claim(request.run_ids)
         if self._backend.waits and not is_last:
             tasks = await self._waiting_claim(request)
         else:
@@ -177,6 +190,8 @@ class TaskPoller:
         elif tasks:
             self._runs.start(tasks)
             self._fruitful = True
+        else:
+            self._state.claim(())
         if self._capacity is not None:
             self._capacity.claimed()
         if tasks:

@@ -19,6 +19,7 @@ class StopReason(StrEnum):
     TIMED_OUT = auto()  # fails, and can be retried
     LOCK_LOST = auto()  # its work is no longer protected: fails, and can be retried
     SHUTDOWN = auto()  # is returned to the queue
+    UNREACHABLE = auto()  # the store did not renew the lease in time: is returned to the queue once the store responds
     CANCELLED = auto()  # the task was cancelled; nothing is written
     LOST = auto()  # the lease is gone; nothing is written
 
@@ -46,6 +47,7 @@ class Run:
         "alarm",
         "began",
         "child",
+        "claimed_ms",
         "detached",
         "entry",
         "finishing",
@@ -57,6 +59,7 @@ class Run:
         "mode",
         "owes_locks",
         "owner",
+        "place",
         "stop",
         "task",
         "until_ms",
@@ -76,6 +79,8 @@ class Run:
         self.job: asyncio.Task[None] | None = None
         self.alarm: TimerEntry | None = None
         self.entry = b""  # its entry on the shared lease page, once it is held
+        self.place = 0  # of that entry
+        self.claimed_ms = 0  # monotonic: when its claim was sent
         self.until_ms = 0  # monotonic: after this time the run certainly hangs; 0 without a timeout
         self.owes_locks = bool(task.locks)  # its task's locks must be released: they are held, or may be
         self.locks: dict[str, HeldLock] = _NO_LOCKS

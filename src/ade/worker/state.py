@@ -1,13 +1,15 @@
 """The state that the parts of a worker share: the runs it holds, and what triggers the next claim."""
 
 import asyncio
+import time
 from collections import Counter
+from collections.abc import Sequence
 
 from ade.tasks.handlers import HandlerMode
 from ade.worker.backend import WorkerOptions
 from ade.worker.capacity import AgentCapacity
 from ade.worker.run import Run
-from ade.worker.shared_memory import HeldRun, SharedLeasePage, entry_of
+from ade.worker.shared_memory import CLAIMED, HeldRun, SharedLeasePage, entry_at, entry_of
 from ade.worker.timer import SharedTimer
 
 LINGER_S = 0.002  # how long a freed slot waits for others, so that a backlog is claimed in batches
@@ -32,6 +34,8 @@ class WorkerState:
         self.held: dict[str, Run] = {}
         self.performing = 0  # in all modes
         self.wake = asyncio.Event()  # there may be a task to claim
+        self.claiming: Sequence[str] = ()  # run IDs of the claim in progress; also read by the lease thread
+        self._claimed_ms = 0  # when that claim was sent
         self.progress_at = now  # when the claim loop last completed a round, on the store's clock
         self.draining = False
 
@@ -63,16 +67,41 @@ class WorkerState:
             if not run.until_ms or now_ms < run.until_ms or (run.finishing and is_alive)
         }
 
+    def claim(self, run_ids: Sequence[str]) -> None:
+        """Register the run IDs of a claim before it is sent: from its commit on, they may have leases."""
+        self.claiming = run_ids
+        if self._page is not None:
+            self._claimed_ms = time.monotonic_ns() // 1_000_000
+            self._page.write_claim(run_ids, self._claimed_ms)
+
     def hold(self, run: Run) -> None:
         """Add a claimed run."""
         if self._page is not None:
-            run.entry = entry_of(HeldRun(run.id, run.until_ms, run.task.id))
+            run.claimed_ms = self._claimed_ms
+            run.entry = entry_of(HeldRun(run.id, run.until_ms, run.task.id, run.claimed_ms, CLAIMED))
         self.held[run.id] = run
 
     def publish(self) -> None:
-        """Write the held runs for the watchdog, before a handler can block the interpreter."""
+        """Write the held runs for the watchdog, before a handler can block the interpreter. No claim is in progress."""
+        self.claiming = ()
         if self._page is not None:
-            self._page.write_runs([run.entry for run in self.held.values()])
+            entries = []
+            for place, run in enumerate(self.held.values()):
+                run.place = place
+                entries.append(run.entry)
+            self._page.write_runs(entries)
+
+    def reach(self, run: Run, step: int) -> bool:
+        """Record how far a run has come. False if the watchdog has returned its task, so that it must not start."""
+        page = self._page
+        if page is None:
+            return True
+        run.entry = entry_at(run.entry, step)
+        page.write_step(run.place, step)
+        if run.claimed_ms <= page.revoked_ms():  # read last: see `Watch`
+            page.write_step(run.place, CLAIMED)
+            return False
+        return True
 
     def began(self, run: Run) -> None:
         self._performing[run.mode] += 1

@@ -13,7 +13,7 @@ import msgspec
 from ade import VERSION
 from ade.approvals.rollback import prepare_rollbacks
 from ade.common.gcra import RateState, next_allowed_ms
-from ade.errors import AdeError, DiskFull, StaleWrite, StoreReadOnly, StoreUnavailable
+from ade.errors import STORE_TROUBLE, AdeError, StaleWrite
 from ade.locks.task_locks import StoreRunLocks
 from ade.logs import Log
 from ade.settings import Settings
@@ -38,14 +38,18 @@ from ade.worker.maintenance import MaintenanceJob, run_jobs, standard_jobs
 from ade.worker.messages import Request
 from ade.worker.output_buffer import OutputBuffer
 from ade.worker.run import Run, lose_lock
-from ade.worker.shared_memory import SharedLeasePage
+from ade.worker.shared_memory import DeadWorker, SharedLeasePage
 from ade.worker.state import ClaimTrigger, WorkerState
+from ade.worker.sweep import take_over
 from ade.worker.watchdog import WatchdogConfig, WatchdogProcess, WatchdogSpec
 
 Answered = tuple[Change, AdeError | None]  # the written change, or why it was not written
-_PASSING = (StoreUnavailable, DiskFull, StoreReadOnly)  # the store recovers, or is repaired
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0  # between two commits of the same outcomes
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0  # between two commits of the same outcomes
 _FIRST_CLAIM_PAUSE_S, _LONGEST_CLAIM_PAUSE_S = 0.05, 1.0
+_LOOP_BEAT_S = 0.5
+_PEERS_S = 0.5  # how often a worker looks for dead workers on its host
+_FORGET_PAGE_S = 3_600.0  # after this time the page of a dead worker that no worker knows is removed
+_LOOKS_UNTIL_TIDY = 100
 log = Log("ade.worker")
 
 
@@ -82,7 +86,7 @@ class StoreBackend:
         self._loop = asyncio.get_running_loop()
         self._own = frozenset(options.capabilities)
         self._rated = [item.definition for item in setup.registry if item.definition.rate_count is not None]
-        self._slate = SharedLeasePage.create(2 * options.concurrency)
+        self._slate = SharedLeasePage.create(2 * options.concurrency, setup.worker_id if setup.guardian else "")
         self._guard = None if setup.guardian is None else LeaseGuard(setup.guardian, self._slate, options)
         page = None if setup.guardian is None else self._slate
         self.state = WorkerState(options, now=stores.clock.now(), page=page)
@@ -110,8 +114,8 @@ class StoreBackend:
     def claim(self, request: ClaimRequest, *, is_last: bool = False) -> Coroutine[Any, Any, Sequence[Task]]:
         return self._stores.tasks.claim(request)
 
-    def renew(self, held: Mapping[str, str]) -> Renewal:
-        renewal = self._stores.workers.renew(self.record(), held, lease_ms=self._options.lease_ms)
+    def renew(self, held: Mapping[str, str], claiming: Sequence[str] = ()) -> Renewal:
+        renewal = self._stores.workers.renew(self.record(), held, lease_ms=self._options.lease_ms, claiming=claiming)
         try:
             self._locks.renew_late()
             if self.capacity is not None:
@@ -206,7 +210,7 @@ class StoreBackend:
 
     def jobs(self, lease: LeaseThread) -> dict[str, Coroutine[Any, Any, None]]:
         setup, stores = self._setup, self._stores
-        standard = standard_jobs(stores, setup.payloads, setup.settings, lambda: not lease.is_late())
+        standard = standard_jobs(stores, setup.payloads, setup.settings, lease.may_judge)
         jobs = {
             "hints": stores.wakeups.listen(),
             "stops": self._listen_for_stops(lease),
@@ -216,6 +220,8 @@ class StoreBackend:
             jobs["capacity"] = self.capacity.work()
         if self._guard is not None:
             jobs["guardian"] = self._keep_guarded(self._guard)
+            jobs["loop"] = self._record_loop()
+            jobs["peers"] = self._watch_peers()
         return jobs
 
     def guarded_at(self) -> float:
@@ -245,10 +251,65 @@ class StoreBackend:
                 seen = newest
                 lease.kick()
 
+    async def _record_loop(self) -> None:
+        """Tell the watchdog that the event loop is not blocked."""
+        while True:
+            self._slate.write_loop(_now_ms())
+            await asyncio.sleep(_LOOP_BEAT_S)
+
+    async def _watch_peers(self) -> None:
+        """Take over the tasks of workers that died on this host. Workers elsewhere wait until the leases expire."""
+        watch = PeerWatch(self._stores, self._setup.payloads, self.name)
+        while True:
+            await asyncio.sleep(_PEERS_S)
+            try:
+                await watch.look()
+            except AdeError as error:  # the next look may succeed
+                log.warning("worker.peers_unknown", error=str(error))
+            except Exception:
+                log.exception("worker.peers_unknown")
+
     async def _keep_guarded(self, guard: "LeaseGuard") -> None:
         while True:
             await asyncio.sleep(self._options.heartbeat_s)
             guard.replace_if_dead(self.record(), self.capacity)
+
+
+class PeerWatch:
+    """Finds the dead workers of this host, and returns their tasks to the queue."""
+
+    def __init__(self, stores: Stores, payloads: Payloads, own: str) -> None:
+        self._stores = stores
+        self._payloads = payloads
+        self._own = own
+        self._looks = 0
+        self._dead: set[str] = set()  # found dead by the look before
+        self._unrelated: set[str] = set()  # names of dead workers that are not registered in this store
+
+    async def look(self) -> None:
+        """Look once. A dead worker is taken over by the second look: its watchdog first ends what it left running."""
+        self._looks += 1
+        if self._looks % _LOOKS_UNTIL_TIDY == 0:
+            self._unrelated.clear()
+        found = DeadWorker.find({self._own, *self._unrelated})
+        try:
+            ready = [dead for dead in found if dead.name in self._dead]
+            self._dead = {dead.name for dead in found}
+            workers = {each.id: each for each in await self._stores.workers.list_workers()} if ready else {}
+            for dead in ready:
+                if (worker := workers.get(dead.name)) is None:
+                    self._unrelated.add(dead.name)
+                    continue
+                tasks = await take_over(self._stores, worker, dead.started(), self._payloads)
+                log.warning("worker.died", worker=dead.name, pid=worker.pid, tasks=tasks)
+                dead.remove()
+                self._dead.discard(dead.name)
+        finally:
+            for dead in found:
+                if dead.name in self._unrelated and dead.age_s > _FORGET_PAGE_S:
+                    dead.remove()
+                else:
+                    dead.release()
 
 
 class LeaseGuard:
@@ -270,16 +331,20 @@ class LeaseGuard:
         about: dict[str, object] = {"worker": worker, "lease_ms": options.lease_ms, "store": self._spec.store}
         if capacity is not None:
             about["agent"] = capacity.agent
+        descriptor = self._slate.for_child()
         brief = WatchdogConfig(
             worker_pid=os.getpid(),
-            descriptor=self._slate.descriptor,
+            descriptor=descriptor,
             capacity=self._slate.capacity,
             heartbeat_ms=round(options.heartbeat_s * 1000),
             silence_ms=round(options.guard_silence_s * 1000),
             renewer=self._spec.renewer,
             about=msgspec.json.encode(about).decode(),
         )
-        self._process = WatchdogProcess.start(brief, self._slate.descriptor)
+        try:
+            self._process = WatchdogProcess.start(brief, descriptor)
+        finally:
+            os.close(descriptor)
 
     def replace_if_dead(self, worker: Worker, capacity: AgentCapacity | None) -> None:
         """Start a new process if it was killed, for instance by the out-of-memory killer."""
@@ -360,7 +425,7 @@ class StoreCommits:
                 await prepare_rollbacks(self._stores, self._payloads, changes)  # rollback tasks of failures come first
                 answers = await self._stores.tasks.commit_each(changes)
                 return list(zip(changes, answers, strict=True))
-            except _PASSING as error:  # keep the outcome and retry
+            except STORE_TROUBLE as error:  # keep the outcome and retry
                 log.warning("commit.repeated", tasks=len(changes), error=str(error), pause_s=pause)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
@@ -411,7 +476,8 @@ def _tell_thrown_away(change: Change, answer: AdeError) -> None:
         "worker": change.before.worker_id,
     }
     event = "task.result_thrown_away" if isinstance(answer, StaleWrite) else "task.not_written"
-    log.warning(event, **known, verb=change.verb, reason=str(answer))
+    tell = log.info if change.verb is Verb.RELEASE else log.warning  # it is in the queue, or with another worker
+    tell(event, **known, verb=change.verb, reason=str(answer))
 
 
 def _now_ms() -> int:

@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from io import BufferedWriter
 from pathlib import Path
@@ -22,10 +22,10 @@ from ade.failures import FailureKind, ReportedKind, TaskError
 from ade.logs import Log
 from ade.stores.ports import DONE, STOP, WORK, Stores, TaskQuery
 from ade.tasks.changes import Change
-from ade.tasks.decisions import lose_lease, miss_deadline, settle
+from ade.tasks.decisions import lose_lease, miss_deadline, release, settle
 from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
-from ade.tasks.outcomes import Failed, Outcome, Released, Succeeded
+from ade.tasks.model import Task, Worker
+from ade.tasks.outcomes import NOT_STARTED, Failed, Outcome, Released, Succeeded
 from ade.tasks.payloads import Payloads
 from ade.tasks.service import cancel_lock_waits, requeue_granted, settle_broken
 from ade.worker.failures import unwritable
@@ -179,6 +179,46 @@ async def stall_lost(stores: Stores, tasks: Sequence[Task], payloads: Payloads |
     if written:
         stores.wakeups.notify(STOP)  # if the worker is alive after all, notify it
     return len(written)
+
+
+async def return_unstarted(stores: Stores, worker: Worker, run_ids: Collection[str]) -> int:
+    """Return the tasks of these runs to the queue: the worker has claimed them, and they have not started. Returns
+    their number.
+    """
+    tasks = [task for task in await _running_tasks(stores, worker.id) if task.run_id in run_ids]
+    now = stores.clock.now()
+    written = await _commit(stores, [release(task, Released(NOT_STARTED, has_begun=False), now=now) for task in tasks])
+    for change in written:
+        log.info("task.returned", task_id=change.task_id, worker=worker.id, reason=NOT_STARTED)
+    if worker.agent is not None and written:
+        await stores.agents.release(worker.agent, [change.before.run_id or "" for change in written])
+    return len(written)
+
+
+async def take_over(
+    stores: Stores, worker: Worker, has_started: Callable[[str], bool], payloads: Payloads | None = None
+) -> int:
+    """Return the tasks of a dead worker to the queue now instead of when its leases expire. Returns their number.
+
+    Runs that had started count as an attempt, like those whose lease expired; the others do not.
+    """
+    tasks = await _running_tasks(stores, worker.id)
+    started = [task for task in tasks if has_started(task.run_id or "")]
+    lost = await stall_lost(stores, started, payloads)
+    if worker.agent is not None and started:
+        await stores.agents.release(worker.agent, [task.run_id or "" for task in started])
+    ids = {task.run_id or "" for task in tasks}.difference(task.run_id or "" for task in started)
+    return lost + (await return_unstarted(stores, worker, ids) if ids else 0)
+
+
+async def _running_tasks(stores: Stores, worker_id: str) -> list[Task]:
+    found, after = list[Task](), None
+    while True:
+        query = TaskQuery(statuses=frozenset({Status.RUNNING}), worker_id=worker_id, limit=1_000, after=after)
+        page = await stores.tasks.find(query)
+        found += page.tasks
+        if (after := page.next) is None:
+            return found
 
 
 async def fail_overdue(stores: Stores, tasks: Sequence[Task], payloads: Payloads | None = None) -> int:

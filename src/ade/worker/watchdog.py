@@ -2,8 +2,9 @@
 
 C code that holds the interpreter lock for a minute also stops the worker's lease thread. The watchdog reads the time
 of the last renewal from a shared page. When it is too old while the worker is alive, the watchdog renews instead. It
-opens the store only then, and ends with the worker. Finally it kills the processes that the worker's handlers have
-left behind.
+opens the store only then, and ends with the worker. When a handler blocks the event loop, the watchdog returns to the
+queue the tasks that the worker has claimed and cannot start. Finally it kills the processes that the worker's handlers
+have left behind.
 """
 
 import ctypes
@@ -12,14 +13,24 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from ade.worker.shared_memory import LeasePageSnapshot, NamedTuple, SharedLeasePage
+from ade.worker.shared_memory import CLAIMED, LeasePageSnapshot, NamedTuple, SharedLeasePage
 
 TYPE_CHECKING = False  # as in `typing`, which is large
 
 if TYPE_CHECKING:
     import subprocess
+    from typing import Protocol
+
+    class Renewer(Protocol):
+        """What the watchdog does on the store instead of its worker."""
+
+        def renew(self, runs: Mapping[str, str], claiming: Sequence[str]) -> object:
+            """Renew the leases of runs (run ID -> task ID), and those of a claim in progress."""
+
+        def give_back(self, runs: Mapping[str, str], claiming: Sequence[str]) -> object:
+            """Return tasks to the queue that have not started: held ones, and those of a claim in progress."""
 
 
 # Processes that end with their parent.
@@ -51,7 +62,9 @@ def watch_parent_exit(by: signal.Signals) -> None:
         libc.prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0)
 
 
-Renew = Callable[[Mapping[str, str]], object]
+_LOOK_MS = 500  # how often the page is read at least
+_BLOCKED_MS = 1_500  # after this time an event loop counts as blocked
+_CLAIM_LOOK_MS = 2_000  # how often the store is asked what became of a claim in progress
 
 
 class WatchdogConfig(NamedTuple):
@@ -154,28 +167,85 @@ def is_stopped(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] in ("T", "t", "Z", "X")
 
 
-def watch(
-    slate: SharedLeasePage, brief: WatchdogConfig, open_renew: Callable[[], Renew], wait: Callable[[float], bool]
-) -> None:
-    """Check twice per heartbeat until `wait` returns true because the worker is gone."""
-    renew: Renew | None = None
-    while not wait(brief.heartbeat_ms / 2000):
-        now_ms = time.monotonic_ns() // 1_000_000
-        page = slate.read()
-        kept = runs_to_renew(page, now_ms=now_ms, heartbeat_ms=brief.heartbeat_ms, silence_ms=brief.silence_ms)
-        is_due = bool(kept) and now_ms - page.guarded_ms >= brief.heartbeat_ms
-        may_be_due_soon = renew is None and bool(page.runs) and now_ms - page.beat_ms > brief.heartbeat_ms * 3 // 2
-        if not (is_due or may_be_due_soon) or is_stopped(brief.worker_pid):
-            continue
+def unstarted(page: LeasePageSnapshot, until_ms: int) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the runs (run ID -> task ID) claimed until this moment of which nothing has started, and the run IDs of a
+    claim whose response the worker has not read. None if the page does not tell for certain.
+    """
+    if not page.is_whole:
+        return {}, ()
+    runs = {run.run_id: run.task_id for run in page.runs if run.step == CLAIMED and run.claimed_ms <= until_ms}
+    return runs, page.claiming if page.claimed_ms <= until_ms else ()
+
+
+class Watch:
+    """Watches one worker: renews its leases while it cannot, and returns tasks that it cannot start."""
+
+    def __init__(self, slate: SharedLeasePage, brief: WatchdogConfig, open_store: "Callable[[], Renewer]") -> None:
+        self._slate = slate
+        self._brief = brief
+        self._open_store = open_store
+        self._store: Renewer | None = None
+        self._returned: set[str] = set()  # run IDs
+        self._claim_looked_ms = 0
+
+    def look(self, now_ms: int) -> None:
+        """Look at the page once, and act if necessary."""
         try:
-            renew = renew or open_renew()  # slow, so it starts early
-            if not is_due:
-                continue
-            renew(kept)
-        except Exception as error:  # the next check may succeed
-            _tell(brief, error)
-        else:
+            self._unblock(now_ms)
+            self._renew(now_ms)
+        except Exception as error:  # the next look may succeed
+            _tell(self._brief, error)
+
+    def _renew(self, now_ms: int) -> None:
+        heartbeat_ms, slate = self._brief.heartbeat_ms, self._slate
+        page = slate.read()
+        kept = runs_to_renew(page, now_ms=now_ms, heartbeat_ms=heartbeat_ms, silence_ms=self._brief.silence_ms)
+        silent_ms = now_ms - page.beat_ms
+        claiming = page.claiming if page.beat_ms and 2 * heartbeat_ms < silent_ms < self._brief.silence_ms else ()
+        is_due = bool(kept or claiming) and now_ms - page.guarded_ms >= heartbeat_ms
+        may_be_due_soon = self._store is None and bool(page.runs) and silent_ms > heartbeat_ms * 3 // 2
+        if not (is_due or may_be_due_soon) or is_stopped(self._brief.worker_pid):
+            return
+        self._store = self._store or self._open_store()  # slow, so it starts early
+        if is_due:
+            self._store.renew(kept, claiming)
             slate.write_guarded(now_ms)
+
+    def _unblock(self, now_ms: int) -> None:
+        """Return tasks to the queue that wait behind a handler that blocks the event loop.
+
+        First the worker is forbidden to start them. It reads that after it has recorded a start, and this process reads
+        the starts at its next look: so either the worker starts a run, or the watchdog returns it.
+        """
+        slate = self._slate
+        if not slate.loop_ms() or now_ms - slate.loop_ms() < _BLOCKED_MS:
+            self._returned.clear()
+            return
+        revoked_ms, page = slate.revoked_ms(), slate.read()
+        runs, claiming = unstarted(page, revoked_ms)
+        runs = {run_id: task_id for run_id, task_id in runs.items() if run_id not in self._returned}
+        if now_ms - self._claim_looked_ms < _CLAIM_LOOK_MS:  # it may be committed at any time
+            claiming = ()
+        if (runs or claiming) and now_ms - revoked_ms >= _LOOK_MS // 2:
+            self._store = self._store or self._open_store()
+            self._store.give_back(runs, claiming)
+            self._returned.update(runs)
+            self._claim_looked_ms = now_ms if claiming else self._claim_looked_ms
+        newer, claim = unstarted(page, now_ms)
+        if not newer.keys() <= self._returned or (claim and page.claimed_ms > revoked_ms):
+            slate.write_revoked(now_ms)
+
+
+def watch(
+    slate: SharedLeasePage,
+    brief: WatchdogConfig,
+    open_store: "Callable[[], Renewer]",
+    wait: Callable[[float], bool],
+) -> None:
+    """Look at least twice per heartbeat until `wait` returns true because the worker is gone."""
+    watching = Watch(slate, brief, open_store)
+    while not wait(min(brief.heartbeat_ms / 2, _LOOK_MS) / 1000):
+        watching.look(time.monotonic_ns() // 1_000_000)
 
 
 def _tell(brief: WatchdogConfig, error: Exception) -> None:
@@ -217,18 +287,18 @@ def main() -> None:
 
 def _watch_for(slate: SharedLeasePage, brief: WatchdogConfig) -> None:
 
-    def open_renew() -> Renew:
+    def open_store() -> "Renewer":
         import importlib  # like the store, only when needed
 
         module, _, name = brief.renewer.partition(":")
-        make: Callable[[str], Renew] = getattr(importlib.import_module(module), name)
+        make: Callable[[str], Renewer] = getattr(importlib.import_module(module), name)
         return make(brief.about)
 
     def worker_is_gone(seconds: float) -> bool:
         ready, _, _ = select.select([sys.stdin], [], [], seconds)
         return bool(ready)  # nothing more is ever written: readable means closed
 
-    watch(slate, brief, open_renew, worker_is_gone)
+    watch(slate, brief, open_store, worker_is_gone)
 
 
 if __name__ == "__main__":

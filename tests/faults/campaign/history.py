@@ -26,6 +26,7 @@ class Story:
     attempt: int = 0
     most_attempts: int = 0
     holder: str | None = None  # the run that has the lease
+    stalled: str | None = None  # the run whose lease expired last
     finals: int = 0  # in this generation
     succeeded_by: str | None = None
     claims: dict[str, tuple[int, int]] = field(default_factory=dict)  # run id -> generation and attempt
@@ -86,10 +87,13 @@ class Story:
     def _end_run(self, event: Event) -> None:
         """Only the run that holds the lease may end, or have its lease taken away."""
         run_id = event.payload.get("run_id")
+        if self.holder is None and self.status is Status.STALLED and run_id == self.stalled:
+            self.holder = self.stalled  # its lease expired, and nobody has claimed the task since
         if self.holder is None or run_id != self.holder:
             self._wrong(event, f"it is of run {run_id}, but {self.holder or 'nobody'} held the task")
         if event.type == "task.succeeded":
             self.succeeded_by = self.holder
+        self.stalled = self.holder if event.type == "task.stalled" else None
         self.status, self.holder = ENDS_OF_RUNS[event.type], None
         self.attempt -= event.type == "task.released"
 

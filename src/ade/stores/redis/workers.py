@@ -5,11 +5,13 @@ Workers and definitions are in the first partition; leases and limits are in the
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 from msgspec import Raw, structs
 
+from ade.errors import StoreUnavailable
 from ade.stores.ports import Renewal
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.clock import new_token
@@ -43,7 +45,7 @@ class RedisWorkers:
         await self._link.run("register_worker", 0, self._heartbeat(worker, ttl_ms, _told(definitions)))
         self._registered[worker.id] = definitions
 
-    def renew(self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int) -> Renewal:
+    def renew(self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int, claiming: Sequence[str] = ()) -> Renewal:
         asked: defaultdict[int, list[Run]] = defaultdict(list)
         for run_id, task_id in runs.items():
             for partition in self._likely(task_id):
@@ -56,6 +58,9 @@ class RedisWorkers:
                 if partition not in tried:
                     elsewhere[partition].append((run_id, runs[run_id]))
         found |= self._renew_in(elsewhere, worker.id, lease_ms)
+        if claiming:
+            with suppress(StoreUnavailable):  # a partition that is unreachable must not fail the others
+                self._renew_in({partition: [] for partition in self._places.all}, worker.id, lease_ms, claiming)
         definitions = self._registered.get(worker.id, ())
         request = self._heartbeat(worker, lease_ms, []) | {"names": [definition.name for definition in definitions]}
         if not self._link.run_blocking("register_worker", 0, request):
@@ -74,11 +79,15 @@ class RedisWorkers:
         guess = self._places.guess(task_id)
         return self._places.all if guess is None else (guess,)
 
-    def _renew_in(self, asked: Mapping[int, list[Run]], worker_id: str, lease_ms: int) -> dict[str, Any]:
+    def _renew_in(
+        self, asked: Mapping[int, list[Run]], worker_id: str, lease_ms: int, claiming: Sequence[str] = ()
+    ) -> dict[str, Any]:
         """Renew runs by partition. Return run ID -> "held" or the task status, for tasks that exist there."""
         found: dict[str, Any] = {}
+        claim = {"claim": claiming[0]} if claiming else {}  # the first run ID is the ID of the request
         requests = {
-            partition: {"worker": worker_id, "runs": runs, "lease_ms": lease_ms} for partition, runs in asked.items()
+            partition: {"worker": worker_id, "runs": runs, "lease_ms": lease_ms, **claim}
+            for partition, runs in asked.items()
         }
         for partition, answers in self._link.run_blocking_each("renew", requests).items():
             for (run_id, _), answer in zip(asked[partition], answers, strict=True):

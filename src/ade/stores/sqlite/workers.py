@@ -41,11 +41,13 @@ class SqliteWorkers:
 
         await self._writer.call(write)
 
-    def renew(self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int) -> Renewal:
+    def renew(self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int, claiming: Sequence[str] = ()) -> Renewal:
+        run_ids = packed([*runs, *claiming])
+
         def write(connection: apsw.Connection) -> Renewal:
             self._write_worker(connection, worker, lease_ms)
             until = self._clock.steady() + lease_ms
-            rows = run(connection, "claims.renew_leases", run_ids=packed(list(runs)), worker_id=worker.id, until=until)
+            rows = run(connection, "claims.renew_leases", run_ids=run_ids, worker_id=worker.id, until=until)
             lost = [(run_id, runs[run_id]) for run_id in runs.keys() - {run_id for (run_id,) in rows}]
             found = run(connection, "claims.list_lost_runs", rows=packed(lost)) if lost else []
             return Renewal(gone={run_id: Status(status) if status else None for run_id, status in found})

@@ -244,7 +244,7 @@ class HttpBackend:
         longest = min(LONGEST_WAIT_S, self._options.lease_s / 2)  # the locks that come with a task must be fresh
         return longest if request.names == self._names else min(_SHORT_WAIT_S, longest)
 
-    def renew(self, held: Mapping[str, str]) -> Renewal:
+    def renew(self, held: Mapping[str, str], claiming: Sequence[str] = ()) -> Renewal:
         began, gone, listed = self._loop.time(), dict[str, Status | None](), list(held.items())
         for start in range(0, max(len(listed), 1), _MOST_RUNS):
             try:

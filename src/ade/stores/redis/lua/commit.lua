@@ -35,8 +35,9 @@ local function verdict_on(change, state)
     return 'missing'
   end
   local version, run_id, lease = change[2], change[3], change[4]
+  -- A run whose lease expired still holds its task until another worker claims it.
   local holds = (not version or state[VERSION] == version)
-    and (not run_id or (state[RUN_ID] == run_id and state[STATUS] == 'running'))
+    and (not run_id or (state[RUN_ID] == run_id and (state[STATUS] == 'running' or state[STATUS] == 'stalled')))
     and (not lease or state[LEASE] == lease)
   if holds then
     return 'written'
