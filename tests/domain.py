@@ -59,7 +59,7 @@ from ade.tasks.enqueue import enqueue, fresh_id, uuid7
 from ade.tasks.handlers import HandlerMode
 from ade.tasks.identifiers import DELIVER, is_task_id
 from ade.tasks.lifecycle import BIRTHS, CLAIMABLE, FINAL, Verb
-from ade.tasks.model import AfterFailure, Definition, OutputLine, Queue, Schedule, Worker, is_past_retention
+from ade.tasks.model import AfterFailure, Definition, Effect, OutputLine, Queue, Schedule, Worker, is_past_retention
 from ade.tasks.options import NewDefinition, NewTask
 from ade.tasks.outcomes import Failed, Released, Succeeded
 from ade.tasks.payloads import Payloads
@@ -106,6 +106,7 @@ __all__ = [
     "Document",
     "DocumentWrite",
     "DurableInbox",
+    "Effect",
     "Event",
     "Failed",
     "Gate",

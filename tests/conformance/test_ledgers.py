@@ -8,85 +8,133 @@ from msgspec import structs
 from ade import Task
 from ade.errors import StaleLease
 from tests.conformance.scene import Scene, raw
-from tests.domain import OutputLine, Schedule
+from tests.domain import Effect, OutputLine, Schedule
 
 MOST_LINES = 10_000
 
 
-async def test_an_effect_is_entered_by_the_first_who_begins_it(scene: Scene) -> None:
-    effects = scene.stores.effects
+async def begin(scene: Scene, key: str, running: Task) -> Effect:
+    return await scene.stores.effects.begin(key, running.id, str(running.run_id))
 
-    first = await effects.begin("pay/1", "run-a")
-    second = await effects.begin("pay/1", "run-b")
+
+async def perform(scene: Scene, key: str, running: Task) -> None:
+    await begin(scene, key, running)
+    await scene.stores.effects.finish(key, str(running.run_id), raw("1"))
+
+
+async def test_an_effect_is_entered_by_the_first_who_begins_it(scene: Scene) -> None:
+    one, two = await scene.start(), await scene.start()
+
+    first = await begin(scene, "pay/1", one)
+    second = await begin(scene, "pay/1", two)
 
     assert first == second
-    assert (first.run_id, first.done, first.answer) == ("run-a", False, None)
+    assert (first.run_id, first.task_id, first.done, first.answer) == (one.run_id, one.id, False, None)
 
 
 async def test_of_many_who_begin_an_effect_at_once_one_is_entered(scene: Scene) -> None:
-    entries = await asyncio.gather(*(scene.stores.effects.begin("pay/1", f"run-{n}") for n in range(10)))
+    runs = [await scene.start() for _ in range(10)]
+    entries = await asyncio.gather(*(begin(scene, "pay/1", running) for running in runs))
 
     assert len({entry.run_id for entry in entries}) == 1
 
 
 async def test_a_finished_effect_gives_its_answer_to_everybody(scene: Scene) -> None:
-    effects = scene.stores.effects
-    await effects.begin("pay/1", "run-a")
-    await effects.finish("pay/1", "run-a", raw('{"receipt":7}'))
-    await effects.finish("pay/1", "run-a", raw('{"receipt":7}'))  # the answer to the first call was lost
+    one, two = await scene.start(), await scene.start()
+    await begin(scene, "pay/1", one)
+    for _ in range(2):  # the answer to the first call was lost
+        await scene.stores.effects.finish("pay/1", str(one.run_id), raw('{"receipt":7}'))
 
-    entry = await effects.begin("pay/1", "run-b")
+    entry = await begin(scene, "pay/1", two)
 
-    assert (entry.run_id, entry.done, entry.answer) == ("run-a", True, raw('{"receipt":7}'))
+    assert (entry.run_id, entry.done, entry.answer) == (one.run_id, True, raw('{"receipt":7}'))
 
 
 async def test_only_the_run_that_began_an_effect_can_finish_it(scene: Scene) -> None:
-    effects = scene.stores.effects
-    await effects.begin("pay/1", "run-a")
+    await begin(scene, "pay/1", await scene.start())
 
     with pytest.raises(StaleLease):
-        await effects.finish("pay/1", "run-b", raw("1"))
+        await scene.stores.effects.finish("pay/1", "run-b", raw("1"))
     with pytest.raises(StaleLease):
-        await effects.finish("pay/2", "run-b", raw("1"))
+        await scene.stores.effects.finish("pay/2", "run-b", raw("1"))
 
 
 async def test_a_forgotten_effect_may_be_performed_again(scene: Scene) -> None:
-    effects = scene.stores.effects
-    await effects.begin("pay/1", "run-a")
-    await effects.forget("pay/1")
+    one, two = await scene.start(), await scene.start()
+    await begin(scene, "pay/1", one)
+    await scene.stores.effects.forget("pay/1")
 
-    assert (await effects.begin("pay/1", "run-b")).run_id == "run-b"
+    assert (await begin(scene, "pay/1", two)).run_id == two.run_id
     with pytest.raises(StaleLease):
-        await effects.finish("pay/1", "run-a", raw("1"))
+        await scene.stores.effects.finish("pay/1", str(one.run_id), raw("1"))
+
+
+async def test_a_run_that_lost_its_lease_begins_no_effect(scene: Scene) -> None:
+    first = await scene.start()
+    await scene.let_lease_run_out()
+    await scene.sweep()
+    [second] = await scene.claim(worker="w2")
+    assert second.id == first.id
+
+    for stale in (first, structs.replace(first, id=scene.task().id), structs.replace(first, run_id="unknown")):
+        with pytest.raises(StaleLease):
+            await begin(scene, "pay/1", stale)
+
+    assert (await begin(scene, "pay/1", second)).run_id == second.run_id
 
 
 async def test_old_effects_that_are_done_are_pruned_in_bounded_steps_and_open_ones_stay(scene: Scene) -> None:
-    effects = scene.stores.effects
+    old, young = await scene.start(), await scene.start()
     for number in range(3):
-        await effects.begin(f"pay/{number}", "run-a")
-        await effects.finish(f"pay/{number}", "run-a", raw("1"))
-    await effects.begin("open", "run-a")
+        await perform(scene, f"pay/{number}", old)
+    await begin(scene, "open", old)
+    await scene.succeed(old)
     scene.clock.advance(10)
-    await effects.begin("young", "run-b")
-    await effects.finish("young", "run-b", raw("1"))
+    assert await scene.stores.sweeps.prune([old.id]) == 1
+    await perform(scene, "young", young)
 
-    pruned = [await effects.prune_effects(scene.clock.now() - 5_000, 2) for _ in range(3)]
+    pruned = [await scene.stores.effects.prune_effects(scene.clock.now() - 5_000, 2) for _ in range(3)]
 
     assert pruned == [2, 1, 0]
-    assert (await effects.begin("open", "run-c")).run_id == "run-a"
-    assert (await effects.begin("young", "run-c")).run_id == "run-b"
-    assert (await effects.begin("pay/0", "run-c")).run_id == "run-c"
+    assert (await begin(scene, "open", young)).run_id == old.run_id
+    assert (await begin(scene, "young", young)).done
+    assert (await begin(scene, "pay/0", young)).run_id == young.run_id
+
+
+async def test_an_effect_stays_as_long_as_its_task_does(scene: Scene) -> None:
+    """A dead letter that is replayed after months finds its payment."""
+    letter, in_progress, finished = await scene.start(), await scene.start(), await scene.start()
+    await perform(scene, "pay/letter", letter)
+    await perform(scene, "pay/progress", in_progress)
+    await perform(scene, "pay/finished", finished)
+    await scene.fail_for_good(letter)
+    await scene.succeed(finished)
+    scene.clock.advance(10)
+
+    async def pruned() -> int:
+        return sum([await scene.stores.effects.prune_effects(scene.clock.now(), 2) for _ in range(3)])
+
+    assert await pruned() == 0
+    scene.clock.advance(10)
+    assert await scene.stores.sweeps.prune([finished.id, in_progress.id]) == 1
+    assert await pruned() == 1
+
+    other = await scene.start()
+    assert (await begin(scene, "pay/letter", other)).done
+    assert (await begin(scene, "pay/progress", other)).done
+    assert not (await begin(scene, "pay/finished", other)).done
 
 
 async def test_a_run_lives_as_long_as_it_holds_its_task(scene: Scene) -> None:
     running = await scene.start()
     run_id = str(running.run_id)
-    assert await scene.stores.effects.is_live(run_id)
-    assert not await scene.stores.effects.is_live("nobody")
+    assert await scene.stores.effects.is_live(running.id, run_id)
+    assert not await scene.stores.effects.is_live(running.id, "nobody")
+    assert not await scene.stores.effects.is_live("nothing", run_id)
 
     await scene.succeed(running)
 
-    assert not await scene.stores.effects.is_live(run_id)
+    assert not await scene.stores.effects.is_live(running.id, run_id)
 
 
 def line(task: Task, text: str, **fields: object) -> OutputLine:

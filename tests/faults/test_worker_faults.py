@@ -59,6 +59,24 @@ async def test_a_worker_stopped_past_its_lease_is_refused_when_it_comes_back(sit
     assert plain((await site.get(task)).result) == "attempt 2"
 
 
+async def test_a_worker_stopped_past_its_lease_performs_no_effect_when_it_comes_back(site: Site) -> None:
+    stopped = await site.worker()
+    go_on = site.folder / "go-on"
+    task = await site.enqueue("pays_when_continued", {"until": str(go_on)})
+    await site.until_noted("began")
+    await site.suspend(stopped)
+    await site.worker(**PATIENT)
+    final = await site.final(task)
+    go_on.touch()
+    stopped.send(signal.SIGCONT)
+    await until(
+        lambda: "task.stopped" in stopped.log() or "task.result_thrown_away" in stopped.log(), "the late worker hears"
+    )
+
+    assert plain(final.result) == "attempt 2"
+    assert site.noted("paid") == []
+
+
 @pytest.mark.parametrize("fault", ["hold_the_interpreter", "block_the_loop"])
 @pytest.mark.long
 async def test_a_handler_that_blocks_everything_for_longer_than_the_lease_runs_once(site: Site, fault: str) -> None:

@@ -114,6 +114,16 @@ async def slow_when_continued(journal: str, until: str, ctx: Context) -> str:
     return f"attempt {ctx.attempt}"
 
 
+async def pays_when_continued(journal: str, until: str, ctx: Context) -> str:
+    """The first run pays as soon as the file `until` exists; the next one does not pay."""
+    note(journal, "began")
+    if ctx.attempt == 1:
+        while not Path(until).exists():  # on the loop, so that nothing else runs before the payment
+            threading.Event().wait(0.001)
+        await ctx.once("order 7", note, journal, "paid")
+    return f"attempt {ctx.attempt}"
+
+
 async def hold_the_interpreter(journal: str, seconds: float, database: str | None = None) -> None:
     """C code that does not give the lock up: no other thread of this process can run.
 
@@ -159,6 +169,7 @@ HANDLERS = {
         wait_async,
         first_time_hangs,
         slow_when_continued,
+        pays_when_continued,
         hold_the_interpreter,
         block_the_loop,
         block_between,

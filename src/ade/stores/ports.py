@@ -257,8 +257,11 @@ class EventLog(Protocol):
 class EffectStore(Protocol):
     """The ledger of external effects that must happen only once."""
 
-    async def begin(self, key: str, run_id: str) -> Effect:
-        """Record the effect as begun by this run, or return the existing entry of the key."""
+    async def begin(self, key: str, task_id: str, run_id: str) -> Effect:
+        """Record the effect as begun by this run, or return the existing entry of the key.
+
+        Raises StaleLease, and records nothing, if the run does not hold the task.
+        """
 
     async def finish(self, key: str, run_id: str, answer: Raw) -> None:
         """Record that the effect is done. Raises StaleLease if the entry belongs to another run."""
@@ -267,10 +270,14 @@ class EffectStore(Protocol):
         """Remove an entry, so that the effect can be performed again."""
 
     async def prune_effects(self, before_ms: int, limit: int) -> int:
-        """Delete effects done before this moment; unfinished ones stay. Returns how many."""
+        """Delete effects that were done before this moment and whose task no longer exists. Returns how many.
 
-    async def is_live(self, run_id: str) -> bool:
-        """Return whether a task is running under this run ID."""
+        Looks at no more than `limit` of them. Those whose task exists count as changed now, so that later calls reach
+        the others. Unfinished effects stay.
+        """
+
+    async def is_live(self, task_id: str, run_id: str) -> bool:
+        """Return whether this run holds the task."""
 
 
 class OutputStore(Protocol):

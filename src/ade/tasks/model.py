@@ -194,10 +194,14 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Effect(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A side effect in the ledger of `ctx.once`: started by one run, and done once its result is stored."""
+    """A side effect in the ledger of `ctx.once`: started by one run, and done once its result is stored.
+
+    `at` is the time of its last change, or the last time at which it was retained because its task still exists.
+    """
 
     key: str
     run_id: str
+    task_id: str = ""  # of that run; empty in entries of older versions
     done: bool = False
     answer: MaybeRaw = None
     at: int = 0

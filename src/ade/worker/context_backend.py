@@ -74,9 +74,13 @@ class StoreContextBackend:
             raise
 
     async def _begin(self, run: Run, key: str) -> EffectState:
-        effect = await self._stores.effects.begin(key, run.id)
+        try:
+            effect = await self._stores.effects.begin(key, run.task.id, run.id)
+        except StaleLease:
+            run.abort(StopReason.LOST)
+            raise
         foreign = not effect.done and effect.run_id != run.id
-        return EffectState(effect, live=foreign and await self._stores.effects.is_live(effect.run_id))
+        return EffectState(effect, live=foreign and await self._stores.effects.is_live(effect.task_id, effect.run_id))
 
 
 # The part that all backends share: it checks the lease, buffers output, and passes other requests to the backend.

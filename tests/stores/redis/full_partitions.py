@@ -56,10 +56,10 @@ class Village:
             scene.worker("w1"), [Definition(name="build", concurrency_per_key=1)], ttl_ms=LEASE_MS
         )
         await scene.stores.schedules.put(Schedule(name="nightly", cron="0 3 * * *", task_name="send", next_at=1))
-        await scene.stores.effects.begin("mail", "run")
-        await scene.stores.effects.finish("mail", "run", raw("1"))
         await self._end_some()
         stalled = await self._start(priority=0)
+        await scene.stores.effects.begin("mail", stalled.id, str(stalled.run_id))
+        await scene.stores.effects.finish("mail", str(stalled.run_id), raw("1"))
         stall = lose_lease(stalled, now=scene.clock.now())
         self.running.append(await self._start(priority=1))
         self.running.append(await self._start("build", concurrency_key="k", priority=1))

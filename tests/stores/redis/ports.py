@@ -13,6 +13,7 @@ from ade.stores.redis.event_log import RedisEvents
 from ade.stores.redis.invariants import broken_invariants
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.queues import RedisQueues, RedisSchedules
+from ade.stores.redis.sweeps import RedisSweeps
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.stores.redis.workers import RedisWorkers
 from ade.testing import TestClock
@@ -64,11 +65,12 @@ class Ports:
         link.clock = clock
         self.places = Partitions(link)
         self.tasks = RedisTasks(link, self.places)
-        self.effects = RedisEffects(link)
+        self.effects = RedisEffects(link, self.places)
         self.outputs = RedisOutputs(link, self.places)
         self.schedules = RedisSchedules(link)
         self.blobs = RedisBlobs(link)
         self.queues = RedisQueues(link, self.places)
+        self.sweeps = RedisSweeps(link, self.places, self.blobs)
         self.workers = RedisWorkers(link, self.places)
 
     def task(self, **fields: Any) -> Task:
@@ -90,6 +92,11 @@ class Ports:
 
     async def succeed(self, running: Task) -> None:
         await self.tasks.commit(settle(running, Succeeded(raw("null")), now=self.clock.now(), randomness=0.5))
+
+    async def remove(self, running: Task) -> None:
+        """End a running task and prune it."""
+        await self.succeed(running)
+        assert await self.sweeps.prune([running.id]) == 1
 
     def worker(self, worker_id: str = "w1") -> Worker:
         return Worker(id=worker_id, hostname="here", pid=1, started_at=self.clock.now(), version="0")

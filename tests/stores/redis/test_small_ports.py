@@ -38,30 +38,35 @@ async def spread(server_binary: Binary, server_pool: Pool) -> AsyncIterator[Port
 
 
 async def test_an_effect_that_was_forgotten_twice_over_leaves_the_next_run_its_entry(ports: Ports) -> None:
-    await ports.effects.begin("pay/1", "run-a")
+    one, two = await ports.start(), await ports.start()
+    await ports.effects.begin("pay/1", one.id, str(one.run_id))
     await ports.effects.forget("pay/1")
-    await ports.effects.begin("pay/1", "run-b")
+    await ports.effects.begin("pay/1", two.id, str(two.run_id))
 
     await ports.link.send_again("effect", 1)
 
-    assert (await ports.effects.begin("pay/1", "run-c")).run_id == "run-b"
+    assert (await ports.effects.begin("pay/1", one.id, str(one.run_id))).run_id == two.run_id
 
 
 async def test_the_ledger_is_the_same_when_answers_get_lost(forgetful: Ports) -> None:
     effects = forgetful.effects
-    await effects.begin("pay/1", "run-a")
-    await effects.finish("pay/1", "run-a", raw('{"receipt":7}'))
+    one, two = await forgetful.start(), await forgetful.start()
+    await effects.begin("pay/1", one.id, str(one.run_id))
+    await effects.finish("pay/1", str(one.run_id), raw('{"receipt":7}'))
+    assert (await effects.begin("pay/1", two.id, str(two.run_id))).answer == raw('{"receipt":7}')
+    await forgetful.remove(one)
     forgetful.clock.advance(10)
 
-    assert (await effects.begin("pay/1", "run-b")).answer == raw('{"receipt":7}')
     assert await effects.prune_effects(forgetful.clock.now(), 10) == 1
     assert await forgetful.keys("effect*") == []
 
 
 async def test_effects_are_spread_over_the_partitions_and_pruned_from_all(spread: Ports) -> None:
+    running = await spread.start()
     for number in range(12):
-        await spread.effects.begin(f"pay/{number}", "run-a")
-        await spread.effects.finish(f"pay/{number}", "run-a", raw("1"))
+        await spread.effects.begin(f"pay/{number}", running.id, str(running.run_id))
+        await spread.effects.finish(f"pay/{number}", str(running.run_id), raw("1"))
+    await spread.remove(running)
     used = {key.partition(b"}")[0] for key in await spread.keys("effect:*")}
     spread.clock.advance(10)
 
@@ -266,12 +271,12 @@ async def test_without_a_given_clock_the_servers_time_counts(server: Server, por
 
 async def test_on_a_full_server_running_work_still_ends_and_people_can_look(server: Server, ports: Ports) -> None:
     running = await ports.start()
-    await ports.effects.begin("pay/1", str(running.run_id))
+    await ports.effects.begin("pay/1", running.id, str(running.run_id))
     server.command("CONFIG", "SET", "maxmemory", 1)
     try:
         await ports.effects.finish("pay/1", str(running.run_id), raw("1"))
         assert ports.workers.renew(ports.worker(), {str(running.run_id): running.id}, lease_ms=LEASE_MS).gone == {}
-        assert await ports.effects.is_live(str(running.run_id))
+        assert await ports.effects.is_live(running.id, str(running.run_id))
         assert await claim_job(ports.link, "prune", "p1", 10_000)
         await ports.queues.configure(Queue(name="a", paused=True))
         assert [tally.count for tally in await ports.queues.tallies()] == [1]

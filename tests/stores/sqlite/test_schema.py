@@ -24,7 +24,11 @@ def statements() -> list[NamedStatement]:
 
 def objects(connection: apsw.Connection) -> list[tuple[str, str, str]]:
     rows = connection.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_schema ORDER BY type, name").fetchall()
-    return [(str(kind), str(name), " ".join(str(text).split())) for kind, name, text in rows]
+    return [(str(kind), str(name), _on_one_line(str(text))) for kind, name, text in rows]
+
+
+def _on_one_line(text: str) -> str:
+    return re.sub(r" (?=[,)])", "", " ".join(text.split()))
 
 
 def test_migrations_lead_to_the_schema_as_it_is_written_down() -> None:

@@ -18,16 +18,24 @@ from ade.tasks.model import MOST_OUTPUT_LINES, OUTPUT_CUT, Effect, OutputLine, l
 
 
 class RedisEffects:
-    """The ledger of side effects (`ctx.once`), distributed over the partitions by key."""
+    """The ledger of side effects (`ctx.once`), distributed over the partitions by key.
 
-    def __init__(self, link: RedisClient) -> None:
+    A task and its effects are usually in different partitions, so the lease is checked before an effect is entered. A
+    run that loses its lease in between enters the effect, and the next run of the task finds it entered.
+    """
+
+    def __init__(self, link: RedisClient, places: Partitions) -> None:
         self._link = link
+        self._places = places
 
-    async def begin(self, key: str, run_id: str) -> Effect:
-        owner, done, answer, at = await self._apply("begin", key, run_id=run_id)
+    async def begin(self, key: str, task_id: str, run_id: str) -> Effect:
+        if not await self.is_live(task_id, run_id):
+            raise StaleLease(f"run {run_id} no longer holds task {task_id}")
+        owner, its_task, done, answer, at = await self._apply("begin", key, run_id=run_id, task_id=task_id)
         return Effect(
             key=key,
             run_id=owner.decode(),
+            task_id=(its_task or b"").decode(),
             done=done == b"1",
             answer=None if answer is None else Raw(answer),
             at=int(at),
@@ -42,17 +50,21 @@ class RedisEffects:
 
     async def prune_effects(self, before_ms: int, limit: int) -> int:
         pruned = 0
-        for partition in range(self._link.partitions):
-            if pruned < limit:
-                request = {"before": before_ms, "limit": limit - pruned, "token": new_token()}
-                pruned += await self._link.run("prune_effects", partition, request)
+        for partition in self._places.all:
+            if limit > 0:
+                old = await self._link.run("old_effects", partition, {"before": before_ms, "limit": limit})
+                tasks = {digest: task_id.decode() for digest, task_id in old}
+                existing = await self._places.existing(sorted(set(tasks.values()) - {""}))
+                gone = [digest.decode() for digest, task_id in tasks.items() if task_id not in existing]
+                retained = [digest.decode() for digest, task_id in tasks.items() if task_id in existing]
+                request = {"before": before_ms, "gone": gone, "retained": retained, "token": new_token()}
+                pruned += await self._link.run("prune_effects", partition, request) if tasks else 0
+                limit -= len(tasks)
         return pruned
 
-    async def is_live(self, run_id: str) -> bool:
-        for partition in range(self._link.partitions):
-            if await self._link.run("is_run_live", partition, {"run_id": run_id}):
-                return True
-        return False
+    async def is_live(self, task_id: str, run_id: str) -> bool:
+        partition = await self._places.of(task_id)
+        return bool(await self._link.run("is_run_live", partition, {"id": task_id, "run_id": run_id}))
 
     async def _apply(self, verb: str, key: str, **more: Any) -> Any:
         digest = hashlib.sha256(key.encode()).hexdigest()

@@ -201,7 +201,7 @@ KEYS: Sequence[KeyFamily] = (
     # ledgers
     KeyFamily("events", "stream", "the event log: all events of one call in one entry", "after `events.retention_s`"),
     KeyFamily("cursors", "hash", "the position of each reader of the event log (first partition)", _FOREVER),
-    KeyFamily("effect:<digest>", "hash", "one entry of the ledger of `ctx.once`", "after `sweep.effect_retention_s`"),
+    KeyFamily("effect:<digest>", "hash", "an entry of the ledger of `ctx.once`", "after its task, if old enough"),
     KeyFamily("effects", "zset", "finished effects, by time", "with the effect"),
     KeyFamily("blob:<ref>", "string", "SHA-256 and content of a large payload", _WITH_TASK),
     KeyFamily("blobs:<id>", "set", "names of a task's blobs", _WITH_TASK),

@@ -107,6 +107,12 @@ class Partitions:
             self.forget(set(ids) - set(await self._there(partition, ids)))
         return await self.of_all(task_ids)
 
+    async def existing(self, task_ids: Sequence[str]) -> set[str]:
+        """Those of the tasks that exist. Raises if a partition that could contain one does not respond."""
+        if self._link.partitions == 1:
+            return set(await self._there(0, task_ids)) if task_ids else set()
+        return set(await self.of_existing(task_ids))
+
     async def of_all(self, task_ids: Sequence[str]) -> dict[str, int]:
         """The partitions of tasks. With several partitions, missing tasks are left out unless they are cached."""
         if self._link.partitions == 1:

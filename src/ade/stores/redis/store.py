@@ -60,7 +60,7 @@ def _assemble(link: RedisClient, queue_depth: int) -> tuple[Stores, RedisMainten
         workers=RedisWorkers(link, places),
         queues=RedisQueues(link, places),
         events=RedisEvents(link, places),
-        effects=RedisEffects(link),
+        effects=RedisEffects(link, places),
         outputs=RedisOutputs(link, places),
         schedules=RedisSchedules(link),
         blobs=blobs,

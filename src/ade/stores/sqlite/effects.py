@@ -25,11 +25,13 @@ class SqliteEffects:
         self._readers = readers
         self._clock = clock
 
-    async def begin(self, key: str, run_id: str) -> Effect:
+    async def begin(self, key: str, task_id: str, run_id: str) -> Effect:
         def write(connection: apsw.Connection) -> Effect:
-            run(connection, "effects.begin", key=key, run_id=run_id, now=self._clock.now())
-            ((owner, done, answer, at),) = run(connection, "effects.get", key=key)
-            return Effect(key=key, run_id=owner, done=bool(done), answer=raw(answer), at=at)
+            if not run(connection, "claims.is_run_live", task_id=task_id, run_id=run_id):
+                raise StaleLease(f"run {run_id} no longer holds task {task_id}")
+            run(connection, "effects.begin", key=key, task_id=task_id, run_id=run_id, now=self._clock.now())
+            ((owner, its_task, done, answer, at),) = run(connection, "effects.get", key=key)
+            return Effect(key=key, run_id=owner, task_id=its_task, done=bool(done), answer=raw(answer), at=at)
 
         effect: Effect = await self._writer.call(write)
         return effect
@@ -49,13 +51,17 @@ class SqliteEffects:
 
     async def prune_effects(self, before_ms: int, limit: int) -> int:
         def write(connection: apsw.Connection) -> int:
-            return len(run(connection, "effects.prune", before=before_ms, limit=limit))
+            retained = run(connection, "effects.retain", before=before_ms, limit=limit, now=self._clock.now())
+            return len(run(connection, "effects.prune", before=before_ms, limit=limit - len(retained)))
 
         pruned: int = await self._writer.call(write)
         return pruned
 
-    async def is_live(self, run_id: str) -> bool:
-        return bool(await self._readers.call(lambda connection: run(connection, "claims.is_run_live", run_id=run_id)))
+    async def is_live(self, task_id: str, run_id: str) -> bool:
+        def read(connection: apsw.Connection) -> bool:
+            return bool(run(connection, "claims.is_run_live", task_id=task_id, run_id=run_id))
+
+        return await self._readers.call(read)
 
 
 class SqliteOutputs:

@@ -173,11 +173,12 @@ CREATE TABLE duty (
 ) WITHOUT ROWID;
 
 CREATE TABLE effect (
-    key    TEXT PRIMARY KEY,
-    run_id TEXT    NOT NULL,
-    done   INTEGER NOT NULL,
-    answer TEXT,
-    at     INTEGER NOT NULL
+    key     TEXT PRIMARY KEY,
+    run_id  TEXT    NOT NULL,
+    done    INTEGER NOT NULL,
+    answer  TEXT,
+    at      INTEGER NOT NULL,
+    task_id TEXT    NOT NULL DEFAULT ''
 ) WITHOUT ROWID;
 CREATE INDEX effect_done ON effect (at) WHERE done = 1;
 

@@ -1,11 +1,6 @@
 -- uses: base, fields, state
 -- flags: no-writes
--- is_run_live: check whether a task is running under request.run_id. Returns 1 or 0.
+-- is_run_live: check whether request.run_id holds the task request.id. Returns 1 or 0.
 
-for _, id in ipairs(call('ZRANGE', P .. 'queue:leases', 0, -1)) do
-  local state = read_state(id)
-  if state and state[STATUS] == 'running' and state[RUN_ID] == request.run_id then
-    return 1
-  end
-end
-return 0
+local state = read_state(request.id)
+return state and state[STATUS] == 'running' and state[RUN_ID] == request.run_id and 1 or 0

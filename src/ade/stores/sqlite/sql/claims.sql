@@ -102,7 +102,7 @@ SELECT id FROM task INDEXED BY task_key_running
 
 -- name: claims.is_run_live
 -- Check whether a run holds a task now.
-SELECT 1 FROM task INDEXED BY task_lease WHERE status = 'running' AND run_id = :run_id
+SELECT 1 FROM task WHERE id = :task_id AND status = 'running' AND run_id = :run_id
 
 -- name: claims.renew_leases
 -- Extend the leases of a worker's runs. A lease never gets shorter. :run_ids is a JSON array.
