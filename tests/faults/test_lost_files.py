@@ -16,7 +16,7 @@ from ade.cli.exit_codes import ExitCode
 from ade.composition.stores import open_read_only
 from ade.errors import StoreReplaced
 from ade.settings import Settings
-from tests.domain import TaskQuery, open_stores
+from tests.domain import open_stores
 from tests.faults.programs import Program, Stage, stage
 from tests.waiting import time_until
 
@@ -66,7 +66,8 @@ class Scene:
     async def stored(self) -> set[str]:
         stores = await open_stores(self.url, must_exist=True)
         try:
-            return {task.id for task in (await stores.tasks.find(TaskQuery(limit=10_000))).tasks}
+            found = await stores.tasks.get(self.accepted())
+            return {task.id for task in found if task is not None}
         finally:
             await stores.close()
 
@@ -155,7 +156,7 @@ async def test_every_kind_of_process_notices_within_a_second_and_none_creates_a_
         scene.start("top", "ade.cli", "top", "--json"),
     ]
     server = scene.start("server", "ade.cli", "serve", "--port", "0", "--json")
-    await server.until_it_says('"serving"')
+    await server.until_it_says("worker.started")
     await followers[0].until_it_says("task.created")
     await followers[1].until_it_says("{")
 

@@ -231,6 +231,15 @@ async def test_a_process_of_an_older_version_writes_nothing_to_an_upgraded_store
     with pytest.raises(StoreTooNew):
         scene.renew(running)
 
+    async def is_refused() -> bool:
+        try:
+            await scene.stores.tasks.get(["x"])
+        except StoreTooNew:
+            return True
+        return False
+
+    await eventually(is_refused, 5)  # nor does it read what it does not understand
+
 
 async def test_a_lost_folder_of_hints_keeps_nobody_from_working(scene: Scene, path: Path) -> None:
     shutil.rmtree(path.with_name("ade.db.hints"))

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import apsw
 
-from ade.errors import StoreMissing, StoreReplaced
+from ade.errors import StoreMissing, StoreReplaced, StoreTooNew
 from ade.stores.sqlite.connection import run, value
 from ade.stores.sqlite.files import DatabaseFiles
+from ade.stores.sqlite.schema import check_version, schema_version
 
 STORE_ID = "store_id"  # in the table `meta`: a random name of the store, which backups keep
 FILE = "file"  # in the table `meta`: the inode of the file, to recognize a copy
@@ -23,7 +24,6 @@ LOG_MISSING = "log_missing_at"  # in the table `meta`: when a database that came
 CHECK_EVERY_S = 0.5
 _ID_IN_PAGE = re.compile(rb"store_id([0-9a-f]{32})")
 _SHARED_LOCK, _SHM_LOCK = 1_073_741_826, 128  # first bytes of SQLite's locks on the database and the -shm file
-_LOG_MODE = 2  # in the header of a database
 _SETTLE_S = 2.0  # processes that open or close the database meanwhile hold only some of its locks
 
 Inode = tuple[int, int]  # device, inode
@@ -51,7 +51,7 @@ class FileIdentity:
         self._shm: Inode | None = None
         self._connections = 0
         self._meta_page = (0, 0)  # offset and size of the page with the ID
-        self.trouble: StoreReplaced | None = None  # what `look` found
+        self.trouble: StoreReplaced | StoreTooNew | None = None  # what `look` found
         self._has_saved_log = False
         self.store_id = ""
         self.is_new_file = False  # the file was created, copied, or never recorded before
@@ -100,7 +100,10 @@ class FileIdentity:
     # Checks
 
     def check(self) -> None:
-        """Raise StoreReplaced if a file is not the one that was opened: writes would be lost, or two stores mixed."""
+        """Raise StoreReplaced if a file is not the one that was opened: writes would be lost, or two stores mixed.
+
+        Also raises what `look` has found: StoreReplaced or StoreTooNew.
+        """
         if self.database is None:
             return
         found = inode_of(self._path)
@@ -122,6 +125,10 @@ class FileIdentity:
         try:
             self.check()
             self._check_contents(connection)
+            with suppress(apsw.Error):
+                check_version(schema_version(connection), self._shown)
+        except StoreTooNew as error:  # a newer version has upgraded it
+            self.trouble = error
         except StoreReplaced as error:
             self.trouble = error
             if self._is_only_log_missing():
@@ -188,11 +195,8 @@ class FileIdentity:
     def _descriptor(self, inode: Inode | None) -> str | None:
         """Return the path in /proc of a file that this process has open; None if there is none, or no Linux."""
         folder = f"/proc/{os.getpid()}/fd"
-        with suppress(OSError):
-            for name in sorted(os.listdir(folder), key=int):  # noqa: PTH208  # plain names
-                if inode is not None and inode_of(f"{folder}/{name}") == inode:
-                    return f"{folder}/{name}"
-        return None
+        paths = (f"{folder}/{name}" for name in sorted(_names_in(folder), key=int))
+        return None if inode is None else next((path for path in paths if inode_of(path) == inode), None)
 
 
 def _quoted(path: str) -> str:
@@ -267,24 +271,29 @@ def _holders_of_other_files(place: DatabaseFiles) -> set[int]:
     sharers = set() if shm is None else _lock_holders(shm[1], _SHM_LOCK)
     if wal is None and inode_of(f"{path}-wal") is None and sharers:
         return sharers
-    if users and shm is None and not _has_log_mode(path):
-        return set()  # another program reads a copy that has no log, such as a backup
-    return users ^ sharers
+    name = Path(path).name
+    return (sharers - users) | {pid for pid in users - sharers if _has_removed_log(pid, name)}
 
 
-def _has_log_mode(path: str) -> bool:
-    """Return whether the file says that it is used with a write-ahead log. Reads it through SQLite, without a lock."""
+def _has_removed_log(pid: int, name: str) -> bool:
+    """Return whether a process has the log of a database with this name open, although it was removed.
+
+    A program that reads a copy without a log, or without the permission to write, has a lock on the database alone.
+    """
+    folder, ends = f"/proc/{pid}/fd", (f"/{name}-wal (deleted)", f"/{name}-shm (deleted)")
+    for file in _names_in(folder):
+        with suppress(OSError):  # it was closed meanwhile
+            if os.readlink(f"{folder}/{file}").endswith(ends):  # noqa: PTH115  # faster than a Path
+                return True
+    return False
+
+
+def _names_in(folder: str) -> list[str]:
+    """Return the names in a folder; none if it is not accessible."""
     try:
-        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
-    except apsw.Error:
-        return False
-    try:
-        is_complete, header = connection.read("main", 0, 0, 100)
-    except apsw.Error:
-        return False
-    finally:
-        connection.close()
-    return is_complete and header[18] == _LOG_MODE
+        return os.listdir(folder)  # noqa: PTH208  # plain names
+    except OSError:
+        return []
 
 
 def _lock_holders(inode: int, offset: int) -> set[int]:

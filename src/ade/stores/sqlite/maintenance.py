@@ -154,6 +154,7 @@ class SqliteMaintenance:
         """Make a consistent copy with the SQLite backup API, while the store is in use."""
         if self._place is None:
             raise StoreError("a memory:// store has nothing to back up")
+        self._guard.check_identity()
         path = Path(target)
         unfinished = _unfinished_backup(path)
         source = connect_reader(self._place.path)

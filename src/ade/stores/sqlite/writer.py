@@ -199,7 +199,7 @@ class FileWriteChecks(WriteChecks):
         self._identity.look(connection)
         trouble = self._identity.trouble
         if trouble is not None and trouble.detail != self._logged:
-            _log.error("store_replaced", error=str(trouble))
+            _log.error(trouble.code, error=str(trouble))
         self._logged = None if trouble is None else trouble.detail
 
     def after_write(self) -> None:
