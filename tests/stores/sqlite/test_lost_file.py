@@ -118,6 +118,8 @@ async def test_a_file_behind_a_link_is_watched_with_its_log(path: Path, tmp_path
     path.with_name(path.name + "-wal").unlink()
 
     await until_refused(scene)
+    with pytest.raises(StoreReplaced):
+        await scene.add()
     await stores.close()
 
 

@@ -19,7 +19,9 @@ if not epoch then
   epoch = request.fresh
   call('HSET', KEYS[1], 'epoch', epoch)
   call('HSETNX', KEYS[1], 'partitions', PARTITIONS)
-  call('HSETNX', KEYS[1], 'schema', request.schema)
+  if request.schema then
+    call('HSETNX', KEYS[1], 'schema', request.schema)
+  end
   BASE = math.max(BASE, newest_tick() + PARTITIONS)
   BASE = BASE + (PARTITION - BASE) % PARTITIONS
   BASE_TEXT = whole(BASE)
