@@ -160,8 +160,14 @@ async def test_a_server_that_stands_still_for_30_seconds_costs_no_attempt(site: 
     quick = [await site.enqueue("until_gate_in_thread", {"gate": str(gate)}, max_attempts=1) for _ in range(4)]
     await site.until_noted("began", 12)
     server.pause()
-    threading.Timer(15.0, gate.touch).start()
-    threading.Timer(30.0, server.resume).start()
+    try:
+        ending = threading.Timer(15.0, gate.touch)
+        waiting = threading.Timer(30.0, lambda: None)
+        for timer in (ending, waiting):
+            timer.start()
+        await asyncio.to_thread(waiting.join)
+    finally:
+        server.resume()
     ended = await site.all_final([task.id for task in (*slow, *quick)], within_s=90.0)
 
     assert {(task.status, task.attempt) for task in ended} == {(Status.COMPLETED, 1)}
