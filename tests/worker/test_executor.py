@@ -3,19 +3,22 @@
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from ade import Status, Task
-from ade.errors import InvalidTask
+from ade.approvals.repository import NEWEST, RulebookCache
+from ade.errors import InvalidTask, StoreUnavailable
 from ade.failures import FailureKind
 from ade.tasks.outcomes import Outcome, RateLimited, Retry, Unrecoverable
 from ade.worker.failures import failure_of
 from tests.domain import HandlerMode, Payloads
+from tests.waiting import eventually
 from tests.worker import process_tasks
-from tests.worker.harness import Workshop, plain
+from tests.worker.harness import Replaced, Shift, Workshop, plain
 
 
 class Unprintable(Exception):
@@ -350,3 +353,35 @@ def test_the_delay_a_handler_asks_for_is_kept() -> None:
     assert failure_of(Retry()).retry_after_ms is None
     assert failure_of(RateLimited(retry_after=7)).retry_after_ms == 7000
     assert failure_of(RateLimited(retry_after=-7)).retry_after_ms == 0
+
+
+async def test_a_run_whose_rules_cannot_be_read_goes_back_to_the_queue_and_uses_no_attempt(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures, is_open, real = 2, True, workshop.stores.documents  # open: the worker reads them when it starts
+
+    async def read(kind: str, ids: Sequence[str]) -> Any:
+        nonlocal failures
+        if is_open or not failures or kind != NEWEST.kind:
+            return await real.fetch(kind, ids)
+        failures -= 1
+        raise StoreUnavailable("no route to the store")
+
+    async def work() -> str:
+        return "done"
+
+    workshop.handle(work)
+    stores = replace(workshop.stores, documents=cast("Any", Replaced(real, {"fetch": read})))
+    async with workshop.worker(stores=stores, poll_s=0.05) as shift:
+        await eventually(lambda: _has_started(shift))
+        is_open = False
+        monkeypatch.setattr(RulebookCache, "fresh", lambda _: None)
+        task = await workshop.final(await workshop.enqueue("work", max_attempts=1))
+
+    assert (task.status, task.attempt, failures) == (Status.COMPLETED, 1, 0)
+    assert (await workshop.event_types(task)).count("task.released") == 2
+
+
+async def _has_started(shift: Shift) -> bool:
+    backend = shift.runtime._backend
+    return backend is not None and backend.gates is not None and backend.gates._rules is not None

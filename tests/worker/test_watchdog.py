@@ -281,6 +281,17 @@ class TestDeadWorkers:
         dead.remove()
         page.close()
 
+    def test_a_page_of_another_version_counts_everything_as_started(self, name: str) -> None:
+        page = SharedLeasePage.create(4, name)
+        page.write_runs([entry_of(HeldRun(A, 0, "task", 1))])
+        page._memory[56:64] = b"ADEPAGE0"
+        fcntl.flock(page.descriptor, fcntl.LOCK_UN)
+        dead = self.found(name)
+        assert dead is not None
+        assert dead.started()(A)
+        dead.remove()
+        page.close()
+
     def test_a_directory_that_others_can_write_to_is_not_used(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:

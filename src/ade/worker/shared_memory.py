@@ -52,7 +52,8 @@ _RUN_ID_SIZE = 32
 _GROUP = struct.Struct("<q")  # 0: an empty slot
 _MOST_GROUPS = 1_024
 _BEAT_AT, _GUARDED_AT, _COUNT_AT, _CLAIMING_AT = 8, 16, 24, 28
-_LOOP_AT, _REVOKED_AT, _CLAIMED_AT, _GROUPS_AT = 32, 40, 48, 64
+_LOOP_AT, _REVOKED_AT, _CLAIMED_AT, _LAYOUT_AT, _GROUPS_AT = 32, 40, 48, 56, 64
+_LAYOUT = b"ADEPAGE1"  # changes with the layout: workers of several versions can share a host
 _CLAIM_AT = _GROUPS_AT + _MOST_GROUPS * _GROUP.size
 
 # How far a run has come. CLAIMED: nothing has happened yet that another run could not do again. PREPARING: it may hold
@@ -101,6 +102,7 @@ class SharedLeasePage:
         self.path = path  # where other workers of the host find it; empty if they cannot
         self._runs_at = _CLAIM_AT + capacity * _RUN_ID_SIZE
         self._memory = mmap.mmap(descriptor, _size(capacity))
+        self._memory[_LAYOUT_AT:_GROUPS_AT] = self._memory[_LAYOUT_AT:_GROUPS_AT].replace(bytes(8), _LAYOUT)
         self._version = 0
         self._last: LeasePageSnapshot | None = None
 
@@ -143,6 +145,11 @@ class SharedLeasePage:
     def for_child(self) -> int:
         """Open the page once more, without the lock, for a child process. The caller closes the descriptor."""
         return os.open(self.path, os.O_RDWR) if self.path else os.dup(self.descriptor)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether this version of ADE knows the layout of the page."""
+        return self._memory[_LAYOUT_AT:_GROUPS_AT] == _LAYOUT
 
     def write_runs(self, entries: Iterable[bytes]) -> None:
         """Write the held runs, an `entry_of` each; called by the worker. The claim in progress is then over."""
@@ -346,7 +353,8 @@ class DeadWorker:
         """Return whether the handler of a run may have been called. If the page does not tell, it counts as called."""
         page = self._page.read()
         known = {run.run_id: run.step for run in page.runs} | dict.fromkeys(page.claiming, CLAIMED)
-        return lambda run_id: not page.is_whole or known.get(run_id, STARTED) == STARTED
+        is_known = page.is_whole and self._page.is_readable
+        return lambda run_id: not is_known or known.get(run_id, STARTED) == STARTED
 
     def release(self) -> None:
         """Leave the page to other workers, unless it was removed."""
