@@ -13,7 +13,7 @@ from ade.accounts.model import (
     User,
 )
 from ade.accounts.sessions import confirm, use_session
-from ade.accounts.tokens import create_token, use_token
+from ade.accounts.tokens import create_token, list_tokens, revoke_token, use_token
 from ade.accounts.users import UserChanges, add_user, change_user, fingerprint, set_password
 from ade.agents.conversations.durable_inbox import DurableInbox
 from ade.agents.conversations.inbox import BlockedReason, ClearReason, Inbox, InboxChange, ReturnReason, unused
@@ -30,8 +30,10 @@ from ade.approvals.proof import ApprovalProof
 from ade.approvals.rulebook import Rulebook
 from ade.approvals.rulebook_document import read_rulebook
 from ade.approvals.votes import VoteRequest
+from ade.cli.exit_codes import ExitCode
+from ade.client.client import Client
 from ade.common.http.pool import HttpClient
-from ade.composition.stores import open_stores
+from ade.composition.stores import open_read_only, open_stores, upgrade_store
 from ade.events.model import FINAL_EVENTS, Event
 from ade.locks.client import StoreLockClient
 from ade.locks.holder import LockHolder
@@ -44,13 +46,14 @@ from ade.server.problems import RequestRefused, ServerProblem
 from ade.server.route_table import ROUTE_OF, ROUTES
 from ade.server.wire_format import from_wire, plan_of, to_wire
 from ade.settings.runtime import set_value
-from ade.settings.sections import RedisSettings, StoreSettings, TaskSettings, WorkerSettings
+from ade.settings.sections import EventSettings, RedisSettings, StoreSettings, TaskSettings, WorkerSettings
 from ade.stores.ports import DONE, RULES, STOP, WORK, ClaimRequest, Stores, TaskQuery
 from ade.stores.redis.client.options import parse_url
 from ade.stores.redis.maintenance import RedisMaintenance
 from ade.stores.redis.store import open_redis
 from ade.stores.redis.tasks import RedisTasks
 from ade.stores.resource_ports import Document, DocumentWrite, LockQuery, LockStore
+from ade.stores.sqlite.schema import migrations
 from ade.stores.sqlite.store import open_sqlite
 from ade.tasks.admission import LAST_MOMENT, admit
 from ade.tasks.changes import Change, ChangePrecondition, change
@@ -98,6 +101,7 @@ __all__ = [
     "ChangePrecondition",
     "ClaimRequest",
     "ClearReason",
+    "Client",
     "Decision",
     "Definition",
     "Delegation",
@@ -108,6 +112,8 @@ __all__ = [
     "DurableInbox",
     "Effect",
     "Event",
+    "EventSettings",
+    "ExitCode",
     "Failed",
     "Gate",
     "GateState",
@@ -182,9 +188,12 @@ __all__ = [
     "from_wire",
     "is_past_retention",
     "is_task_id",
+    "list_tokens",
     "local_caller",
     "lose_lease",
+    "migrations",
     "networks_of",
+    "open_read_only",
     "open_redis",
     "open_sqlite",
     "open_stores",
@@ -192,6 +201,7 @@ __all__ = [
     "plan_of",
     "read_priority",
     "read_rulebook",
+    "revoke_token",
     "set_password",
     "set_value",
     "settle",
@@ -199,6 +209,7 @@ __all__ = [
     "shape_of",
     "to_wire",
     "unused",
+    "upgrade_store",
     "use_session",
     "use_token",
     "uuid7",

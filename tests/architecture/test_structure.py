@@ -16,8 +16,8 @@ from pathlib import Path
 from ade.stores import ports, resource_ports
 from tests.architecture.repository import ROOT, SOURCE, shown
 
-MOST_MODULES, MOST_FILES = 385, 540
-MOST_LINES = 80_500
+MOST_MODULES, MOST_FILES = 390, 540
+MOST_LINES = 83_500
 SHORTEST_MODULE, LONGEST_MODULE, LONGEST_FUNCTION = 40, 500, 60
 MOST_IN_A_DIRECTORY = 30
 MOST_WITH_ONE_USER = 20

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ade.cli.exit_codes import ExitCode
-from ade.composition.stores import open_read_only
 from ade.errors import StoreReplaced
 from ade.settings import Settings
-from tests.domain import open_stores
+from tests.domain import ExitCode, open_read_only, open_stores
 from tests.faults.programs import Program, Stage, stage
 from tests.waiting import time_until
 

@@ -13,10 +13,8 @@ from urllib.parse import urlencode
 import pytest
 from msgspec import structs
 
-from ade.tasks.admission import admit
-from ade.tasks.enqueue import fresh_id
-from ade.tasks.model import Task
-from tests.domain import HttpClient, Role, Stores, TaskQuery
+from ade import Task
+from tests.domain import HttpClient, Role, Stores, TaskQuery, admit, fresh_id
 from tests.faults.served import Served, served_on
 from tests.waiting import eventually
 

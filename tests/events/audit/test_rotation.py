@@ -12,8 +12,7 @@ from ade.composition.worker import audit_jobs
 from ade.errors import AuditBroken
 from ade.events.audit_chain import AuditEntry, AuditHead, first_break
 from ade.events.audit_copy import AuditCopy, read_chain_head
-from ade.settings.sections import EventSettings
-from tests.domain import Stores, open_stores
+from tests.domain import EventSettings, Stores, open_stores
 from tests.events.audit.copies import BesideTheDatabase
 from tests.events.audit.test_audit_copy import checked, copy_all, happen
 

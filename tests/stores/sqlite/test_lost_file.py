@@ -118,8 +118,9 @@ async def test_a_file_behind_a_link_is_watched_with_its_log(path: Path, tmp_path
     path.with_name(path.name + "-wal").unlink()
 
     await until_refused(scene)
-    with pytest.raises(StoreReplaced):
+    with pytest.raises(StoreReplaced) as refused:
         await scene.add()
+    assert refused.value.code == "store_replaced"
     await stores.close()
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from ade import Status
-from ade.composition.stores import upgrade_store
 from ade.errors import StoreTooNew, StoreTooOld
 from ade.settings import Settings
 from ade.stores.redis.upgrade import SCHEMA
-from tests.domain import ClaimRequest, RedisSettings, TaskQuery, open_stores
+from tests.domain import ClaimRequest, RedisSettings, TaskQuery, open_stores, upgrade_store
 from tests.servers.server import Server
 from tests.waiting import eventually
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ade import Ade, Status
-from ade.client.client import Client
 from ade.errors import ServerUnreachable
+from tests.domain import Client
 from tests.server.conftest import ServerHarness
 from tests.worker.remote.conftest import at_work
 

@@ -12,10 +12,8 @@ import pytest
 from msgspec import Raw
 
 from ade import Client, Status, connect
-from ade.accounts.tokens import list_tokens, revoke_token
-from ade.cli.exit_codes import ExitCode
 from tests.depth import sampled
-from tests.domain import Role
+from tests.domain import ExitCode, Role, list_tokens, revoke_token
 from tests.faults.served import Served, served_on
 from tests.faults.workers import until
 

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from ade import Ade, Context, Status, work_over_http
-from ade.accounts.model import NotAuthenticated
-from ade.accounts.tokens import list_tokens, revoke_token
-from tests.domain import Role
+from tests.domain import NotAuthenticated, Role, list_tokens, revoke_token
 from tests.server.conftest import ServerHarness, start_server
 from tests.servers.ports import ReservedPort
 from tests.stores.urls import store_url

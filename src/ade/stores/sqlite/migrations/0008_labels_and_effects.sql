@@ -1,4 +1,5 @@
--- Tasks are found by author, tag, and resource too. A detail that is not valid JSON has none of them.
+-- Tasks are found by author, tag, and resource too. A detail that is not valid JSON has none of them. An effect of `ctx.once`
+-- names its task, as long as which it is retained; effects of older versions name none.
 
 WITH readable (seq, detail) AS (SELECT seq, iif(json_valid(detail), detail, '{}') FROM task_detail)
 INSERT OR IGNORE INTO task_label (label, seq)
@@ -10,3 +11,5 @@ SELECT 'resource:' || named.value, d.seq FROM readable d, json_each(d.detail, '$
 UNION ALL
 SELECT 'resource:' || (spec.value ->> '$.resource'), d.seq FROM readable d, json_each(d.detail, '$.locks') spec
  WHERE spec.value ->> '$.resource' IS NOT NULL;
+
+ALTER TABLE effect ADD COLUMN task_id TEXT NOT NULL DEFAULT '';
