@@ -3,10 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
+from ade import Task
 from ade.errors import InvalidWebhook, StoreUnavailable
 from ade.stores.ports import ClaimRequest, EventLog, Stores
+from ade.tasks.enqueue import enqueue, fresh_id
 from ade.tasks.identifiers import CURSOR
 from ade.webhooks.dispatch import follow
+from ade.webhooks.model import TaskSelection
 from ade.webhooks.service import WebhookChanges, change, create, disable, enable, send_test
 from tests.domain import Payloads, Webhook
 from tests.webhooks.conftest import URL, happen, orders
@@ -159,3 +162,49 @@ async def test_a_disabled_webhook_cannot_be_tested(stores: Stores, webhook: Webh
 
     with pytest.raises(InvalidWebhook):
         await send_test(stores, webhook.id, actor="ada")
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        (TaskSelection(names=("b", "c")), ["b", "c"]),
+        (TaskSelection(queues=("mail",)), ["b"]),
+        (TaskSelection(tags=("urgent", "x")), ["a", "b"]),
+        (TaskSelection(authors=("ada",)), ["a", "c"]),
+        (TaskSelection(authors=("ada",), tags=("urgent",)), ["a"]),
+        (TaskSelection(), ["a", "b", "c"]),
+    ],
+)
+async def test_a_webhook_is_told_of_the_tasks_it_selects_alone(
+    stores: Stores, payloads: Payloads, selection: TaskSelection, expected: list[str]
+) -> None:
+    await create(stores, URL, ["task.created", "queue.*"], actor="root", tasks=selection)
+    now = stores.clock.now()
+    tasks = [
+        Task(id=fresh_id(now), name="a", tags=("urgent",), author_id="ada"),
+        Task(id=fresh_id(now), name="b", tags=("x", "y"), queue="mail"),
+        Task(id=fresh_id(now), name="c", author_id="ada"),
+    ]
+    await enqueue(stores, payloads, tasks)
+    while await follow(stores, payloads):
+        pass
+
+    events = {event.seq: event.payload["name"] for event in await stores.events.read(0, 1_000) if event.task_id}
+    assert sorted(str(events[order.arguments()["seq"]]) for order in await orders(stores)) == expected
+
+
+async def test_a_test_is_sent_whatever_tasks_a_webhook_selects(stores: Stores, payloads: Payloads) -> None:
+    made = await create(stores, URL, ["task.*"], actor="root", tasks=TaskSelection(names=("none",)))
+    await send_test(stores, made.id, actor="root")
+    while await follow(stores, payloads):
+        pass
+    assert len(await orders(stores)) == 1
+
+
+async def test_selected_tasks_can_be_changed(stores: Stores) -> None:
+    made = await create(stores, URL, ["task.*"], actor="root", tasks=TaskSelection(names=("a",)))
+    kept = await change(stores, made.id, WebhookChanges(description="new"), actor="root")
+    after = await change(stores, made.id, WebhookChanges(tasks=TaskSelection()), actor="root")
+    assert (kept.tasks.names, after.tasks) == (("a",), TaskSelection())
+    with pytest.raises(InvalidWebhook, match="tags has up to 50 values"):
+        await change(stores, made.id, WebhookChanges(tasks=TaskSelection(tags=("",))), actor="root")

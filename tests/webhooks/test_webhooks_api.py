@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from msgspec import structs
 from msgspec.structs import replace
 
 from ade import Status
@@ -9,9 +10,10 @@ from ade.errors import InvalidWebhook, NotPermitted, StaleWrite, UnknownWebhook
 from ade.server.request_types import Nothing
 from ade.webhooks import api as webhooks_api
 from ade.webhooks import service as webhooks_service
-from ade.webhooks.api import ChangeWebhook, ListDeliveries, ListWebhooks, NewWebhook, RotateSecret
+from ade.webhooks.api import ChangeWebhook, ListDeliveries, ListWebhooks, NewWebhook, RotateSecret, SelectTasks
 from ade.webhooks.deliveries import DeliveryResponse, DeliveryState, DeliveryTaskArguments
 from ade.webhooks.dispatch import deliver, follow
+from ade.webhooks.model import TaskSelection
 from ade.webhooks.signatures import key_of
 from ade.webhooks.views import WebhookWithSecret
 from tests.domain import DELIVER, RequestRefused, Role, TaskQuery, to_wire
@@ -241,3 +243,15 @@ async def test_operators_look_and_admins_change(ops: Operations) -> None:
         ops.request(operator, operation)
         with pytest.raises(NotPermitted):
             ops.request(viewer, operation)
+
+
+async def test_selected_tasks_are_shown_and_can_be_changed(ops: Operations) -> None:
+    selected = SelectTasks(queues=["mail", "mail"], authors=["ada"])
+    made = await webhooks_api.create_webhook(ops.services, LOCAL, structs.replace(NEW, tasks=selected))
+    assert made.tasks == TaskSelection(queues=("mail",), authors=("ada",))
+    for change, expected in (
+        (ChangeWebhook(description="x"), made.tasks),
+        (ChangeWebhook(tasks=SelectTasks()), TaskSelection()),
+    ):
+        after = await webhooks_api.change_webhook(ops.services, LOCAL, made.id, change)
+        assert after.tasks == expected

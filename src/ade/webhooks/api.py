@@ -3,7 +3,7 @@
 import re
 from typing import Annotated
 
-from msgspec import Meta, structs
+from msgspec import Meta, field, structs
 
 from ade.accounts.model import Permission
 from ade.errors import InvalidWebhook
@@ -16,6 +16,7 @@ from ade.webhooks import dispatch
 from ade.webhooks import service as webhooks_service
 from ade.webhooks.deliveries import Delivery, DeliveryState, Place
 from ade.webhooks.destinations import NetworkPolicy
+from ade.webhooks.model import TaskSelection
 from ade.webhooks.service import reach_of
 from ade.webhooks.views import WebhookView, WebhookWithSecret, view_webhook, view_webhooks
 
@@ -29,6 +30,25 @@ class ListWebhooks(Form):
     limit: PageSize = 50
 
 
+Values = Annotated[list[str], described(maxItems=50)]
+
+
+class SelectTasks(Form):
+    """The tasks whose events are sent: of one of the names, queues, tags, and authors. An empty list selects all."""
+
+    names: Values = field(default_factory=list)
+    queues: Values = field(default_factory=list)
+    tags: Values = field(default_factory=list)
+    authors: Values = field(default_factory=list)
+
+
+def _selection(tasks: SelectTasks | None) -> TaskSelection | None:
+    if tasks is None:
+        return None
+    chosen = (tuple(dict.fromkeys(each)) for each in (tasks.names, tasks.queues, tasks.tags, tasks.authors))
+    return TaskSelection(**dict(zip(TaskSelection.__struct_fields__, chosen, strict=True)))
+
+
 class NewWebhook(Form):
     """`events` are types such as `task.failed`, all of a kind as `task.*`, or `*`. A secret is made if none is told."""
 
@@ -36,6 +56,7 @@ class NewWebhook(Form):
     events: Annotated[list[EventPattern], described(minItems=1, maxItems=50)]
     description: str = ""
     secret: str | None = None
+    tasks: SelectTasks | None = None  # only events of these tasks
 
 
 class ChangeWebhook(Form):
@@ -44,6 +65,7 @@ class ChangeWebhook(Form):
     url: HttpsUrl | None = None
     events: Annotated[list[EventPattern], described(minItems=1, maxItems=50)] | None = None
     description: str | None = None
+    tasks: SelectTasks | None = None  # only events of these tasks; an empty selection sends all events
     is_active: bool | None = None
     reason: str | None = None  # why it is switched off
 
@@ -83,6 +105,7 @@ async def create_webhook(services: Services, request: RequestContext, body: NewW
         description=body.description,
         secret=body.secret,
         reach=_reach(services),
+        tasks=_selection(body.tasks),
     )
     return await _with_secret(services, request, made.id, made.secrets[0].value)
 
@@ -105,6 +128,7 @@ async def change_webhook(
     changes = webhooks_service.WebhookChanges(
         url=body.url,
         events=None if body.events is None else tuple(body.events),
+        tasks=_selection(body.tasks),
         description=body.description,
         is_active=body.is_active,
         why=body.reason or "disabled manually",

@@ -206,16 +206,24 @@ async def show(session: "Session", webhook_id: str) -> None:
 @webhooks.command("create")
 @click.argument("address", metavar="URL")
 @event_option
+@click.option("--name", "names", multiple=True, help="Only events of tasks with this name (repeatable).")
+@click.option("--queue", "queues", multiple=True, help="Only events of tasks in this queue (repeatable).")
+@click.option("--tag", "tags", multiple=True, help="Only events of tasks with this tag (repeatable).")
+@click.option("--author", "authors", multiple=True, help="Only events of tasks of this account (repeatable).")
 @click.option("--description", default="", help="What it is for.")
 @secret_option
 @as_option
 async def create(
-    session: "Session", address: str, events: tuple[str, ...], description: str, secret_stdin: bool
+    session: "Session", address: str, events: tuple[str, ...], description: str, secret_stdin: bool, **selected: Any
 ) -> None:
     """Send events to a URL from now on, and print the secret that signs the messages."""
-    secret = _read_secret(secret_stdin)
+    from ade.webhooks.api import SelectTasks
+
+    secret, tasks = _read_secret(secret_stdin), SelectTasks(**{name: list(each) for name, each in selected.items()})
     async with session.api(must_exist=False) as api:
-        webhook = await api.create_webhook(url=address, events=list(events), description=description, secret=secret)
+        webhook = await api.create_webhook(
+            url=address, events=list(events), description=description, secret=secret, tasks=tasks
+        )
     print_webhook(session.out, webhook, is_own_secret=secret is not None)
 
 

@@ -431,10 +431,13 @@ class DeliveryTaskArguments(Struct, frozen=True, kw_only=True, omit_defaults=Tru
     replay: int = 0  # replay number; 0 is the original delivery
 
 
-def wants(webhook: Webhook, event: Event) -> bool:
-    """Return whether an event is sent to a webhook."""
-    is_live = webhook.is_active and event.seq > webhook.since
-    return is_live and not is_own(event) and (matches(webhook.events, event.type) or _is_test_of(webhook, event))
+def wants(webhook: Webhook, event: Event, task: Task | None = None) -> bool:
+    """Return whether an event is sent to a webhook. `task` is the task of the event, if the webhook selects tasks."""
+    if not webhook.is_active or event.seq <= webhook.since or is_own(event):
+        return False
+    if _is_test_of(webhook, event):
+        return True
+    return matches(webhook.events, event.type) and (webhook.tasks.is_empty or webhook.tasks.includes(task))
 
 
 def _is_test_of(webhook: Webhook, event: Event) -> bool:
@@ -442,8 +445,11 @@ def _is_test_of(webhook: Webhook, event: Event) -> bool:
     return event.type == WEBHOOK_TESTED and event.payload.get("webhook") == webhook.id
 
 
-def orders_of(events: Sequence[Event], webhooks: Iterable[Webhook]) -> list[Task]:
+def orders_of(
+    events: Sequence[Event], webhooks: Iterable[Webhook], tasks: Mapping[str, Task] | None = None
+) -> list[Task]:
     """Return one task per message for these events, in order. Deterministic, so that a repetition is deduplicated."""
+    known = tasks or {}
     active = [webhook for webhook in webhooks if webhook.is_active]
     return [
         _task(
@@ -454,7 +460,7 @@ def orders_of(events: Sequence[Event], webhooks: Iterable[Webhook]) -> list[Task
         )
         for event in events
         for webhook in active
-        if wants(webhook, event)
+        if wants(webhook, event, known.get(event.task_id or ""))
     ]
 
 

@@ -44,7 +44,7 @@ from ade.webhooks.deliveries import (
     replayed,
 )
 from ade.webhooks.destinations import PUBLIC, NetworkPolicy, WebhookUrl, check_url, secrets_in_url
-from ade.webhooks.model import WEBHOOK_REPLAYED, Webhook, about
+from ade.webhooks.model import WEBHOOK_REPLAYED, Webhook, about, matches
 from ade.webhooks.service import HEALTH, WEBHOOKS, deliveries_of, disable, find, list_webhooks, quiet
 from ade.webhooks.signatures import SECRET_PREFIX, signed_headers
 
@@ -279,11 +279,20 @@ async def follow(stores: Stores, payloads: Payloads, *, limit: int = PAGE) -> in
     if not events:
         return 0
     # Read again: a webhook created after the first read might match events from just before this page was read.
-    orders = orders_of(events, await _active(stores))
+    active = await _active(stores)
+    orders = orders_of(events, active, await _selected_tasks(stores, events, active))
     if orders:
         await enqueue(stores, payloads, orders)
     await stores.events.advance(CURSOR, events[-1].seq)
     return len(events)
+
+
+async def _selected_tasks(stores: Stores, events: list[Event], active: list[Webhook]) -> dict[str, Task]:
+    """Return the tasks of these events, if a webhook selects tasks. It gets no events of tasks that are gone."""
+    selecting = [webhook for webhook in active if not webhook.tasks.is_empty]
+    ids = {each.task_id for each in events if each.task_id and any(matches(one.events, each.type) for one in selecting)}
+    found = await stores.tasks.get(sorted(ids)) if ids else []
+    return {task.id: task for task in found if task is not None}
 
 
 async def _active(stores: Stores) -> list[Webhook]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from msgspec import Struct, structs
 
 from ade.errors import InvalidWebhook, close_names
+from ade.tasks.model import Task
 from ade.webhooks.destinations import PUBLIC, NetworkPolicy, check_url
 from ade.webhooks.signatures import key_of
 
@@ -105,6 +106,30 @@ class Secret(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"Secret(until={self.until})"  # keep the value out of logs
 
 
+class TaskSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The tasks that a webhook is about: one of the values of each field that has some. Empty: every event."""
+
+    names: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    authors: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.names or self.queues or self.tags or self.authors)
+
+    def includes(self, task: Task | None) -> bool:
+        """Whether an event of this task is sent. Events without a task are sent only if nothing is selected."""
+        if task is None:
+            return self.is_empty
+        return (
+            (not self.names or task.name in self.names)
+            and (not self.queues or task.queue in self.queues)
+            and (not self.tags or not set(self.tags).isdisjoint(task.tags))
+            and (not self.authors or task.author_id in self.authors)
+        )
+
+
 class Webhook(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A URL and the events that are sent to it. Times are ms UTC."""
 
@@ -112,6 +137,7 @@ class Webhook(Struct, frozen=True, kw_only=True, omit_defaults=True):
     url: str  # often a secret itself: events contain only its origin
     events: tuple[str, ...]  # patterns such as `task.*`
     secrets: tuple[Secret, ...]  # the current one first
+    tasks: TaskSelection = TaskSelection()  # only events of these tasks
     description: str = ""
     is_active: bool = True
     disabled_at: int | None = None
@@ -133,6 +159,10 @@ def check_webhook(webhook: Webhook, reach: NetworkPolicy = PUBLIC) -> None:
     """Raise InvalidWebhook if the URL, a pattern, a secret, or the description is not allowed."""
     check_url(webhook.url, reach)
     check_patterns(webhook.events)
+    for field in webhook.tasks.__struct_fields__:
+        values: tuple[str, ...] = getattr(webhook.tasks, field)
+        if len(values) > MOST_PATTERNS or any(not 0 < len(value) <= _LONGEST_DESCRIPTION for value in values):
+            raise InvalidWebhook(f"{field} has up to {MOST_PATTERNS} values of 1 to {_LONGEST_DESCRIPTION} characters")
     for secret in webhook.secrets:
         key_of(secret.value)
     if len(webhook.description) > _LONGEST_DESCRIPTION or not webhook.description.isprintable():
@@ -175,5 +205,5 @@ def about(webhook: Webhook, **more: object) -> dict[str, object]:
 
 def changed_fields(before: Webhook, after: Webhook) -> Sequence[str]:
     """Return the names of the fields that differ."""
-    names = ("url", "events", "description")
+    names = ("url", "events", "tasks", "description")
     return [name for name in names if getattr(before, name) != getattr(after, name)]

@@ -32,6 +32,7 @@ from ade.webhooks.model import (
     WEBHOOK_ROTATED,
     WEBHOOK_TESTED,
     Secret,
+    TaskSelection,
     Webhook,
     about,
     changed_fields,
@@ -62,6 +63,7 @@ class WebhookChanges(Struct, frozen=True, kw_only=True):
 
     url: str | None = None
     events: tuple[str, ...] | None = None
+    tasks: TaskSelection | None = None
     description: str | None = None
     is_active: bool | None = None
     why: str = ""  # reason for disabling it
@@ -82,8 +84,9 @@ async def create(
     description: str = "",
     secret: str | None = None,
     reach: NetworkPolicy = PUBLIC,
+    tasks: TaskSelection | None = None,
 ) -> Webhook:
-    """Create a webhook that receives events from now on. A secret is generated unless one is given.
+    """Create a webhook that receives events from now on, of the selected tasks. A secret is generated unless given.
 
     Raises InvalidWebhook.
     """
@@ -96,6 +99,7 @@ async def create(
         events=tuple(dict.fromkeys(events)),
         secrets=(Secret(value=secret or _new_secret()),),
         description=description,
+        tasks=tasks or TaskSelection(),
         since=since,
         created_by=actor,
         created_at=now,
@@ -150,7 +154,8 @@ def _rewrite(
     events = before.events if changes.events is None else tuple(dict.fromkeys(changes.events))
     url = before.url if changes.url is None else changes.url
     description = before.description if changes.description is None else changes.description
-    after = structs.replace(before, url=url, events=events, description=description, updated_at=now)
+    tasks = before.tasks if changes.tasks is None else changes.tasks
+    after = structs.replace(before, url=url, events=events, tasks=tasks, description=description, updated_at=now)
     fields = changed_fields(before, after)
     if not fields:
         return before, []

@@ -8,7 +8,7 @@ from ade.stores.ports import Stores
 from ade.stores.repository import StoredRecord
 from ade.webhooks.deliveries import WebhookHealth
 from ade.webhooks.destinations import origin_of
-from ade.webhooks.model import Webhook
+from ade.webhooks.model import TaskSelection, Webhook
 from ade.webhooks.service import HEALTH, WEBHOOKS, find, list_health
 
 
@@ -21,6 +21,7 @@ class WebhookView(Struct, frozen=True, kw_only=True):
     events: Sequence[str]
     is_active: bool
     version: int
+    tasks: TaskSelection = TaskSelection()
     url: str | None = None
     description: str = ""
     disabled_at: int | None = None
@@ -64,6 +65,7 @@ def _view(stores: Stores, stored: StoredRecord[Webhook], health: WebhookHealth, 
         events=webhook.events,
         is_active=webhook.is_active,
         version=stored.version,
+        tasks=webhook.tasks,
         url=webhook.url if with_url else None,
         description=webhook.description,
         disabled_at=webhook.disabled_at,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from ade.server.pagination import Page
     from ade.tasks.model import Task
+    from ade.webhooks.api import SelectTasks
     from ade.webhooks.deliveries import Delivery, DeliveryState
     from ade.webhooks.views import WebhookView, WebhookWithSecret
 
@@ -38,12 +39,13 @@ class WebhooksCalls(Section):
 
     def create_webhook(
         self, *, url: str, events: list[str], description: str = "", secret: str | None = None,
+        tasks: SelectTasks | None = None,
     ) -> Call[WebhookWithSecret]:
         """Tell an address about events; its secret is shown this once."""
         from ade.webhooks.api import NewWebhook
         from ade.webhooks.views import WebhookWithSecret
 
-        body = NewWebhook(url=url, events=events, description=description, secret=secret)
+        body = NewWebhook(url=url, events=events, description=description, secret=secret, tasks=tasks)
         return self._call("create_webhook", WebhookWithSecret, body=body)
 
     def get_webhook(self, webhook_id: str) -> Call[WebhookView]:
@@ -54,14 +56,16 @@ class WebhooksCalls(Section):
 
     def change_webhook(
         self, webhook_id: str, *, url: str | None = None, events: list[str] | None = None,
-        description: str | None = None, is_active: bool | None = None, reason: str | None = None, if_match: int | None,
-        request_key: str | None = None,
+        description: str | None = None, tasks: SelectTasks | None = None, is_active: bool | None = None,
+        reason: str | None = None, if_match: int | None, request_key: str | None = None,
     ) -> Call[WebhookView]:
         """Change address, events, or whether it is on."""
         from ade.webhooks.api import ChangeWebhook
         from ade.webhooks.views import WebhookView
 
-        body = ChangeWebhook(url=url, events=events, description=description, is_active=is_active, reason=reason)
+        body = ChangeWebhook(
+            url=url, events=events, description=description, tasks=tasks, is_active=is_active, reason=reason,
+        )
         return self._call("change_webhook", WebhookView, webhook_id, body=body, if_match=if_match, key=request_key)
 
     def remove_webhook(self, webhook_id: str) -> Call[None]:
