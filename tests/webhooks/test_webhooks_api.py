@@ -10,10 +10,10 @@ from ade.errors import InvalidWebhook, NotPermitted, StaleWrite, UnknownWebhook
 from ade.server.request_types import Nothing
 from ade.webhooks import api as webhooks_api
 from ade.webhooks import service as webhooks_service
-from ade.webhooks.api import ChangeWebhook, ListDeliveries, ListWebhooks, NewWebhook, RotateSecret, SelectTasks
+from ade.webhooks.api import ChangeWebhook, ListDeliveries, ListWebhooks, NewWebhook, RotateSecret
 from ade.webhooks.deliveries import DeliveryResponse, DeliveryState, DeliveryTaskArguments
 from ade.webhooks.dispatch import deliver, follow
-from ade.webhooks.model import TaskSelection
+from ade.webhooks.model import SelectTasks, TaskSelection
 from ade.webhooks.signatures import key_of
 from ade.webhooks.views import WebhookWithSecret
 from tests.domain import DELIVER, RequestRefused, Role, TaskQuery, to_wire

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated
 
-from msgspec import Meta, field, structs
+from msgspec import Meta, structs
 
 from ade.accounts.model import Permission
 from ade.errors import InvalidWebhook
@@ -16,7 +16,7 @@ from ade.webhooks import dispatch
 from ade.webhooks import service as webhooks_service
 from ade.webhooks.deliveries import Delivery, DeliveryState, Place
 from ade.webhooks.destinations import NetworkPolicy
-from ade.webhooks.model import TaskSelection
+from ade.webhooks.model import SelectTasks, TaskSelection
 from ade.webhooks.service import reach_of
 from ade.webhooks.views import WebhookView, WebhookWithSecret, view_webhook, view_webhooks
 
@@ -28,18 +28,6 @@ class ListWebhooks(Form):
 
     cursor: str | None = None
     limit: PageSize = 50
-
-
-Values = Annotated[list[str], described(maxItems=50)]
-
-
-class SelectTasks(Form):
-    """The tasks whose events are sent: of one of the names, queues, tags, and authors. An empty list selects all."""
-
-    names: Values = field(default_factory=list)
-    queues: Values = field(default_factory=list)
-    tags: Values = field(default_factory=list)
-    authors: Values = field(default_factory=list)
 
 
 def _selection(tasks: SelectTasks | None) -> TaskSelection | None:

@@ -12,6 +12,7 @@ from ade.cli.output import Cell, CommandOutput, Row, all_of, first_page
 from ade.cli.parameters import DURATION, distance, local_with_distance, now_ms
 from ade.server.pagination import Page
 from ade.webhooks.deliveries import Delivery, DeliveryRecord, DeliveryState
+from ade.webhooks.model import SelectTasks
 from ade.webhooks.views import WebhookView, WebhookWithSecret
 
 if TYPE_CHECKING:
@@ -217,8 +218,6 @@ async def create(
     session: "Session", address: str, events: tuple[str, ...], description: str, secret_stdin: bool, **selected: Any
 ) -> None:
     """Send events to a URL from now on, and print the secret that signs the messages."""
-    from ade.webhooks.api import SelectTasks
-
     secret, tasks = _read_secret(secret_stdin), SelectTasks(**{name: list(each) for name, each in selected.items()})
     async with session.api(must_exist=False) as api:
         webhook = await api.create_webhook(

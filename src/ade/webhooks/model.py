@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from typing import Annotated
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from ade.errors import InvalidWebhook, close_names
+from ade.server.request_types import Form, described
 from ade.tasks.model import Task
 from ade.webhooks.destinations import PUBLIC, NetworkPolicy, check_url
 from ade.webhooks.signatures import key_of
@@ -130,6 +132,18 @@ class TaskSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
+Values = Annotated[list[str], described(maxItems=50)]
+
+
+class SelectTasks(Form):
+    """The tasks whose events are sent: of one of the names, queues, tags, and authors. An empty list selects all."""
+
+    names: Values = field(default_factory=list)
+    queues: Values = field(default_factory=list)
+    tags: Values = field(default_factory=list)
+    authors: Values = field(default_factory=list)
+
+
 class Webhook(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A URL and the events that are sent to it. Times are ms UTC."""
 
@@ -159,10 +173,10 @@ def check_webhook(webhook: Webhook, reach: NetworkPolicy = PUBLIC) -> None:
     """Raise InvalidWebhook if the URL, a pattern, a secret, or the description is not allowed."""
     check_url(webhook.url, reach)
     check_patterns(webhook.events)
-    for field in webhook.tasks.__struct_fields__:
-        values: tuple[str, ...] = getattr(webhook.tasks, field)
+    for part in webhook.tasks.__struct_fields__:
+        values: tuple[str, ...] = getattr(webhook.tasks, part)
         if len(values) > MOST_PATTERNS or any(not 0 < len(value) <= _LONGEST_DESCRIPTION for value in values):
-            raise InvalidWebhook(f"{field} has up to {MOST_PATTERNS} values of 1 to {_LONGEST_DESCRIPTION} characters")
+            raise InvalidWebhook(f"{part} has up to {MOST_PATTERNS} values of 1 to {_LONGEST_DESCRIPTION} characters")
     for secret in webhook.secrets:
         key_of(secret.value)
     if len(webhook.description) > _LONGEST_DESCRIPTION or not webhook.description.isprintable():

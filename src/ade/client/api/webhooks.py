@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     )
     from ade.server.pagination import Page
     from ade.tasks.model import Task
-    from ade.webhooks.api import SelectTasks
     from ade.webhooks.deliveries import Delivery, DeliveryState
+    from ade.webhooks.model import SelectTasks
     from ade.webhooks.views import WebhookView, WebhookWithSecret
 
 
