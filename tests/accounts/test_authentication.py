@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from ade.accounts.authentication import REFUSALS, WRONG, CallerCache, authenticate, require_own
 from ade.accounts.sessions import end, end_all, sign_in
-from ade.accounts.tokens import create_token, revoke_token
 from ade.errors import NotPermitted, StoreUnavailable, UnknownTask
 from ade.server.credentials import Credentials
 from ade.server.operation import check_access
@@ -31,8 +30,10 @@ from tests.domain import (
     UserChanges,
     add_user,
     change_user,
+    create_token,
     fingerprint,
     open_redis,
+    revoke_token,
 )
 from tests.servers.pool import POOL
 from tests.servers.server import PLAIN

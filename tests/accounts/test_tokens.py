@@ -16,11 +16,10 @@ from ade.accounts.model import (
     UnknownAccount,
     UnknownToken,
 )
-from ade.accounts.tokens import create_token, list_tokens, revoke_token, use_token
 from ade.accounts.users import USERS, UserChanges, change_user, get_user, take
 from ade.testing import TestClock
 from tests.accounts.conftest import Hire, everything, told
-from tests.domain import DocumentWrite, Stores
+from tests.domain import DocumentWrite, Stores, create_token, list_tokens, revoke_token, use_token
 from tests.stores.interleaved_writes import meanwhile
 
 DAY_MS = 86_400_000

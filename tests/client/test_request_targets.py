@@ -35,6 +35,7 @@ def test_a_form_becomes_parameters() -> None:
         ("discarded", "false"),
         ("order", "newest"),
         ("limit", "50"),
+        ("count", "false"),
     ]
     target = target_of(ROUTE_OF["list_tasks"], (), query)
     assert parse_qsl(target.partition("?")[2], strict_parsing=True) == query_pairs(query)

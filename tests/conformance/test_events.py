@@ -102,6 +102,7 @@ async def test_one_tasks_events_can_be_read_page_by_page(scene: Scene) -> None:
 async def test_a_refused_change_leaves_no_trace(scene: Scene) -> None:
     late = await scene.start()
     await scene.let_lease_run_out()
+    await scene.claim(worker="w2")
     before = await read_all(scene)
 
     await scene.stores.tasks.commit_each([scene.success(late)])

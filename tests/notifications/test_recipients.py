@@ -5,11 +5,11 @@ from msgspec import Raw, structs
 
 from ade import Task
 from ade.approvals import delegations
-from ade.approvals.model import Delegation
 from ade.errors import InvalidNotification
 from ade.notifications import service
 from tests.domain import (
     Decision,
+    Delegation,
     Event,
     Permission,
     TooManyRequests,

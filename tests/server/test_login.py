@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ade.accounts.tokens import create_token, revoke_token
 from ade.settings import SettingsError
-from tests.domain import Permission, Role, UserChanges, change_user
+from tests.domain import Permission, Role, UserChanges, change_user, create_token, revoke_token
 from tests.server.conftest import PASSWORD, Answer, ServerHarness, start_server
 from tests.stores.urls import store_url
 

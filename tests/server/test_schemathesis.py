@@ -22,10 +22,9 @@ from schemathesis.engine import events, from_schema
 from schemathesis.hooks import unregister
 
 from ade.accounts.sessions import SignInConditions, open_session
-from ade.accounts.tokens import list_tokens
 from ade.server.openapi import document
 from tests.depth import IS_DEEP
-from tests.domain import ROUTES, AuthLevel, Role
+from tests.domain import ROUTES, AuthLevel, Role, list_tokens
 from tests.server.conftest import ServerHarness, start_server
 from tests.stores.urls import store_url
 

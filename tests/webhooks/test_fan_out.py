@@ -5,13 +5,11 @@ from msgspec.structs import replace
 
 from ade import Task
 from ade.errors import InvalidWebhook, StoreUnavailable
-from ade.stores.ports import ClaimRequest, EventLog, Stores
-from ade.tasks.enqueue import enqueue, fresh_id
 from ade.tasks.identifiers import CURSOR
 from ade.webhooks.dispatch import follow
 from ade.webhooks.model import TaskSelection
 from ade.webhooks.service import WebhookChanges, change, create, disable, enable, send_test
-from tests.domain import Payloads, Webhook
+from tests.domain import ClaimRequest, EventLog, Payloads, Stores, Webhook, enqueue, fresh_id
 from tests.webhooks.conftest import URL, happen, orders
 
 

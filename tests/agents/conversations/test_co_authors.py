@@ -9,10 +9,9 @@ from ade.approvals import repository as approvals_repository
 from ade.approvals import service as approvals_service
 from ade.approvals.errors import ConflictOfInterest
 from ade.approvals.submission import enqueue_guarded
-from ade.tasks.admission import admit
 from tests.agents.conversations.coding_agent import TALK, Coder, tasks_of, turns
 from tests.agents.conversations.consumers import Waterworks
-from tests.domain import Decision, User, VoteRequest, add_user, read_rulebook
+from tests.domain import Decision, User, VoteRequest, add_user, admit, read_rulebook
 from tests.waiting import eventually
 from tests.worker.harness import Workshop
 
