@@ -167,7 +167,8 @@ def account_change_of(event: Event, users: Mapping[str, User]) -> tuple[str, Not
         at=event.at,
         seq=event.seq,
         outcome=text,
-        about=account if is_owned else "",
+        about=account,
+        is_owned=is_owned,
         actor=actor or "unknown",
         reason=", ".join(changed),
         is_urgent=True,
@@ -268,6 +269,7 @@ def _part(each: Notification, preferences: Preferences, public_url: str, argumen
         ("Arguments", arguments),
         ("Requested by", _person(each)),
         ("Risk", "" if each.level is None else str(each.level)),
+        ("Account", plain(each.about, _LONGEST_NAME)),
         ("By", plain(each.actor, _LONGEST_NAME)),
         ("Reason", plain(each.reason, _LONGEST_CHANGE if each.kind is NotificationKind.ACCOUNT else _LONGEST_TEXT)),
         ("Due", "" if each.due_at is None else f"{local_time(preferences, each.due_at):%Y-%m-%d %H:%M %Z}"),
@@ -290,7 +292,8 @@ def _heading(each: Notification) -> str:
         case NotificationKind.DECISION:
             return f"{_OUTCOMES.get(each.outcome, each.outcome)}: {each.name}"
         case NotificationKind.ACCOUNT:
-            text = each.outcome.replace("your account", plain(each.about, _LONGEST_NAME) or "your account")
+            name = plain(each.about, _LONGEST_NAME) if each.is_owned else "your account"
+            text = each.outcome.replace("your account", name)
             return text if each.count == 1 else f"{text} ({each.count} times)"
         case NotificationKind.TEST:
             return "Test notification from ADE"

@@ -229,7 +229,8 @@ class Notification(Struct, frozen=True, kw_only=True, omit_defaults=True):
     task_id: str = ""
     approval: str = ""  # the id of the gate
     outcome: str = ""  # of a decision or an account change
-    about: str = ""  # the service accounts that have changed; empty: the account of the person
+    about: str = ""  # the account that has changed; of several changes, all of them
+    is_owned: bool = False  # it is a service account of the person
     count: int = 1  # changes of an account that this stands for
     name: str = ""  # of the task
     description: str = ""
@@ -274,7 +275,7 @@ def merged(changes: Sequence[Notification]) -> list[Notification]:
     """Return changes of an account with repeated ones counted, so that no flood hides a different one. Of too many
     different ones, those of the same kind are counted together, and the newest details are listed first."""
     same = _counted(changes, lambda each: (each.outcome, each.about, each.actor, each.reason))
-    return same if len(same) <= _MOST_CHANGES else _counted(same, lambda each: (each.outcome, bool(each.about)))
+    return same if len(same) <= _MOST_CHANGES else _counted(same, lambda each: (each.outcome, each.is_owned))
 
 
 def _counted(changes: Sequence[Notification], key: Callable[[Notification], object]) -> list[Notification]:
@@ -294,8 +295,9 @@ def _listed(new: str, before: str) -> str:
 
 
 MOST_PENDING = 500  # per person; older ones are only counted, but no change of the account is dropped
-_MOST_SEPARATE = 5  # more than this at once become one message; also how many changes of an account are in one
-_MOST_CHANGES, _LONGEST_LIST = 25, 600  # different changes of an account at once; characters of their details
+_MOST_SEPARATE = 5  # more than this at once become one message
+_MOST_CHANGES, _CHANGES_PER_MESSAGE = 25, 4  # different changes of an account; four fit every kind of channel
+_LONGEST_LIST = 600  # characters
 
 
 class SendOrder(Struct, frozen=True):
@@ -399,7 +401,7 @@ def dispatched(
 def _change_batches(changes: Sequence[Notification]) -> list[list[Notification]]:
     """Return the messages about the account: with nothing else, and so short that every channel shows all of it."""
     found = merged(changes)
-    size = _MOST_SEPARATE if len(found) > _MOST_SEPARATE else 1
+    size = _CHANGES_PER_MESSAGE if len(found) > _MOST_SEPARATE else 1
     return [found[start : start + size] for start in range(0, len(found), size)]
 
 
