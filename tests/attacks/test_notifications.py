@@ -195,3 +195,57 @@ async def test_an_agent_cannot_enqueue_a_message_of_its_own(post: Post) -> None:
         body = {"name": "notifications:deliver", "queue": "webhooks", "args": {"account": "rita", "delivery": "msg_1"}}
         refused = await post.site.ask(by, "POST", "/tasks", body)
         assert refused.status == 422, refused
+
+
+async def test_a_flood_of_urgent_requests_hides_no_change_of_the_account(post: Post) -> None:
+    await post.channel("rita")
+    await post.until("rita", "channel was added")
+    ada = await signed_in(post.site, "ada")
+    flood = {"tasks": [{"name": "pay", "args": {"to": f"x{number}"}, "priority": 0} for number in range(60)]}
+    assert (await post.site.ask("bot", "POST", "/tasks/bulk", flood)).status in (200, 201)
+    changed = await ada.ask("PUT", "/users/rita/password", {"password": "a password that ada chose"})
+    assert changed.status == 200
+
+    assert await post.until("rita", "The password of your account was set by another account")
+
+
+async def test_a_flood_of_changes_hides_no_different_one(post: Post) -> None:
+    """A thief of the password changes the preferences again and again, and then what counts."""
+    await post.channel("rita")
+    await post.until("rita", "channel was added")
+    thief = await signed_in(post.site, "rita")
+    for number in range(24):
+        body = {"digest_every_s": 3600 + 60 * number}
+        assert (await thief.ask("PATCH", "/notifications/preferences", body)).status == 200
+    assert (await thief.ask("POST", "/delegations", {"delegate": "mallory", "ends": 3600})).status == 201
+    assert (await thief.ask("POST", "/me/tokens", {"scopes": ["read", "vote"]})).status == 201
+
+    assert await post.until("rita", "The vote of your account was delegated")
+    assert await post.until("rita", "An access token was created for your account")
+
+
+@pytest.mark.parametrize("thief", ["ada", "olga"])
+async def test_no_one_cancels_the_notification_of_a_takeover(post: Post, thief: str) -> None:
+    """Pausing the queue only delays it."""
+    site = post.site
+    await post.channel("rita")
+    await post.until("rita", "channel was added")
+    assert (await site.ask(thief, "POST", "/queues/webhooks/pause", {})).status == 200
+    ada = await signed_in(site, "ada")
+    changed = await ada.ask("PUT", "/users/rita/password", {"password": "a password that ada chose"})
+    assert changed.status == 200
+
+    async def waiting() -> list[str]:
+        page = (await site.ask(thief, "GET", "/tasks?queue=webhooks&status=pending")).json()
+        return [each["id"] for each in page["items"]]
+
+    [task_id] = await eventually(waiting)
+    refused = await site.ask(thief, "POST", f"/tasks/{task_id}/cancel", {})
+    assert (refused.status, refused.code) == (422, "invalid_task"), refused
+    everything = {"action": "cancel", "filter": {"queue": "webhooks"}}
+    report = (await site.ask(thief, "POST", "/bulk-actions", everything)).json()
+    assert (report["changed"], report["refused"][0]["code"], report["refused"][0]["count"]) == ([], "invalid_task", 1)
+    assert await site.status(task_id) == "pending"
+    assert (await site.ask(thief, "POST", "/queues/webhooks/resume", {})).status == 200
+
+    assert await post.until("rita", "The password of your account was set by another account")

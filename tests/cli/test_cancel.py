@@ -46,7 +46,7 @@ def test_what_is_final_does_not_fit_a_filter(shop: Call) -> None:
     answer = shop("cancel", "--name", "pack", "--yes", "--json")
 
     assert answer.json == {"changed": [], "is_more": False}
-    assert shop("cancel", "--status", "completed", "--yes").err == "No unfinished task matches.\n"
+    assert shop("cancel", "--status", "completed", "--yes").err == "No unfinished task that can be cancelled matches.\n"
 
 
 def test_a_completed_task_cannot_be_cancelled(shop: Call) -> None:

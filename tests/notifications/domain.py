@@ -7,7 +7,6 @@ from ade.approvals.submission import enqueue_guarded
 from ade.notifications.messages import (
     LARGEST_JSON,
     Message,
-    arguments_line,
     compose,
     decision_of,
     html_of,
@@ -36,11 +35,12 @@ from ade.notifications.model import (
     dispatched,
     is_quiet,
     local_time,
+    merged,
     next_digest,
     quiet_end,
     send_task,
 )
-from ade.notifications.sender import NetworkSender, deliver, mail_of, send_mail
+from ade.notifications.sender import NetworkSender, arguments_line, deliver, mail_of, send_mail
 from ade.notifications.service import (
     OUTBOX,
     PREFERENCES,
@@ -113,6 +113,7 @@ __all__ = [
     "list_deliveries",
     "local_time",
     "mail_of",
+    "merged",
     "next_digest",
     "ntfy_address",
     "plain",

@@ -20,6 +20,7 @@ from tests.notifications.domain import (
     Notification,
     NotificationDelivery,
     NotificationKind,
+    Outbox,
     Preferences,
     RiskLevel,
     SmtpSettings,
@@ -27,9 +28,11 @@ from tests.notifications.domain import (
     check_channel,
     compose,
     delivery_to,
+    dispatched,
     html_of,
     http_body,
     mail_of,
+    merged,
     ntfy_address,
     plain,
     text_of,
@@ -245,3 +248,88 @@ def test_urls_and_secrets_that_cannot_be_used_are_rejected(kind: ChannelKind, ta
     with pytest.raises((InvalidNotification, InvalidWebhook)) as refused:
         check_channel(channel(kind, target, secret))
     assert "services/x" not in str(refused.value)
+
+
+# A flood must not hide a change of the account.
+
+PREFERENCES_CHANGED = "The notification preferences of your account were changed"
+
+
+def change(outcome: str, seq: int = 1, **fields: Any) -> Notification:
+    known = {"about": "rita", "actor": "rita", "is_urgent": True, **fields}
+    return Notification(kind=NotificationKind.ACCOUNT, at=1_768_000_000_000, seq=seq, outcome=outcome, **known)
+
+
+def sent_to(kind: ChannelKind, items: list[Notification]) -> list[tuple[NotificationDelivery, str]]:
+    """Each message that a channel receives, and its text as it goes over the network."""
+    where = channel(kind)
+    wishes = Preferences(account="rita", channels=(where,))
+    moved = dispatched(Outbox(account="rita").with_pending(items), wishes, now=1_768_000_000_000)
+    assert moved is not None
+    return [
+        (each, http_body(where, compose(each.notifications, wishes, more=each.more), each).decode().replace("\\", ""))
+        for each in moved[1]
+    ]
+
+
+HTTP_KINDS = [kind for kind in ChannelKind if kind is not ChannelKind.EMAIL]
+
+
+@pytest.mark.parametrize("kind", HTTP_KINDS)
+def test_changes_of_the_account_share_no_message_with_requests_and_come_first(kind: ChannelKind) -> None:
+    flood = [request(is_urgent=True, seq=number) for number in range(2, 62)]
+    first, *others = sent_to(kind, [*flood, change("The password of your account was changed", 62)])
+    assert [each.kind for each in first[0].notifications] == [NotificationKind.ACCOUNT]
+    assert "The password of your account was changed" in first[1]
+    assert all(each.kind is NotificationKind.REVIEW for delivery, _ in others for each in delivery.notifications)
+
+
+@pytest.mark.parametrize("kind", HTTP_KINDS)
+@pytest.mark.parametrize("reason", ["digest_every_s", "*" * 600])
+def test_repeated_changes_are_counted_and_different_ones_are_all_shown(kind: ChannelKind, reason: str) -> None:
+    flood = [change(PREFERENCES_CHANGED, number, reason=reason) for number in range(1, 41)]
+    different = [change(f"Change {number} of your account", 41 + number, reason=reason) for number in range(20)]
+    text = "\n".join(text for _, text in sent_to(kind, [*flood, *different]))
+    assert f"{PREFERENCES_CHANGED} (40 times)" in text.replace("\\", "")
+    for number in range(20):
+        assert f"Change {number} of your account" in text
+    assert "more" not in text.replace('"more":0', "")
+
+
+def test_too_many_different_changes_are_merged_by_kind_with_the_newest_details_first() -> None:
+    delegated = "The vote of your account was delegated"
+    flood = [change(delegated, number, reason=f"bob{number} can vote") for number in range(1, 400)]
+    owned = [
+        change("A token was created for your account", 400 + number, about=f"bot{number}", is_owned=True)
+        for number in range(50)
+    ]
+    found = merged([*flood, *owned, change(PREFERENCES_CHANGED, 500)])
+    assert [each.count for each in found] == [399, 50, 1]
+    text = text_of(written(*found))
+    assert f"{delegated} (399 times)" in text
+    assert "Reason: bob399 can vote; bob398 can vote" in text
+    assert "A token was created for bot49; bot48" in text
+    assert "450 account changes" in written(*found).title
+
+
+def test_the_same_change_of_two_accounts_is_two_changes() -> None:
+    found = merged([change("Your account was changed", 1), change("Your account was changed", 2, about="rita-ops")])
+    assert [(each.about, each.count) for each in found] == [("rita", 1), ("rita-ops", 1)]
+
+
+def test_a_full_outbox_drops_no_change_of_the_account() -> None:
+    outbox = Outbox(account="rita").with_pending([change("The password of your account was changed")])
+    outbox = outbox.with_pending([request(seq=number) for number in range(2, 702)])
+    outbox = outbox.with_pending([change(PREFERENCES_CHANGED, number) for number in range(702, 1_400)])
+    changes = [(each.outcome, each.count) for each in outbox.pending if each.kind is NotificationKind.ACCOUNT]
+    assert changes == [("The password of your account was changed", 1), (PREFERENCES_CHANGED, 698)]
+    assert (len(outbox.pending), outbox.more) == (500, 202)
+
+
+def test_the_hint_names_where_to_find_what_was_cut() -> None:
+    requests = [request(seq=number) for number in range(25)]
+    decisions = [request(kind=NotificationKind.DECISION, outcome="approved", seq=number) for number in range(25)]
+    assert text_of(written(*requests)).endswith("And 5 more. `ade approvals` lists all that wait for you.\n")
+    assert text_of(written(*decisions)).endswith("And 5 more. `ade tasks` lists decided tasks.\n")
+    assert "`ade approvals` lists" in text_of(written(*requests, *decisions))
+    assert "`ade tasks` lists" in text_of(written(*requests, *decisions))

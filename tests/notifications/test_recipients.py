@@ -24,13 +24,18 @@ from tests.notifications.domain import (
     OUTBOX,
     BreakThrough,
     ChannelKind,
+    Notification,
+    NotificationKind,
     Outbox,
     PreferenceChanges,
     add_channel,
     change_preferences,
     decision_of,
+    delivery_to,
     dispatch,
     follow,
+    get_preferences,
+    list_deliveries,
     remove_channel,
     set_password,
     sweep_reviews_job,
@@ -411,3 +416,25 @@ async def test_more_than_the_outbox_holds_is_counted(office: Office) -> None:
     after = stored.record.with_pending(flood)
     assert (len(after.pending), after.more) == (500, 100)
     assert task.id == item.task_id
+
+
+async def test_a_flood_does_not_push_a_waiting_change_of_the_account_out_of_the_log(office: Office) -> None:
+    """While the queue of deliveries is paused, requests could otherwise fill the log."""
+    await office.channels("rita")
+    await set_password(office.stores, "rita", "a password that root chose", actor="root")
+    await office.collect()
+    newest = await list_deliveries(office.stores, "rita", limit=1)
+    log = service.deliveries_of("rita")
+    for number in range(600):
+        office.clock.advance(1)
+        item = Notification(kind=NotificationKind.REVIEW, at=number, approval=f"task.{number}")
+        [delivery] = [
+            delivery_to("rita", channel, [item], more=0, now=office.clock.now())
+            for channel in (await get_preferences(office.stores, "rita")).active
+        ]
+        await office.stores.documents.write([log.put(delivery.id, delivery, seen=0)])
+    await service._clear_old(office.stores, "rita")
+
+    stored = await list_deliveries(office.stores, "rita", limit=1_000)
+    assert len(stored) == 501
+    assert stored[-1] == newest[0]

@@ -1,7 +1,10 @@
 """Cancelling many tasks at once: the same as one by one, in few writes."""
 
+from functools import partial
+
 from ade import Status, Task
-from ade.tasks.bulk import cancel_many
+from ade.tasks.bulk import BulkActionKind, act, cancel_many, count
+from ade.tasks.dead_letters import discard_all
 from tests.domain import DONE, STOP, Stores, TaskQuery
 from tests.tasks.queue_driver import QueueDriver
 
@@ -60,3 +63,41 @@ async def test_more_than_a_batch_goes_batch_by_batch(queue: QueueDriver, stores:
     sizes = [len(batch) async for batch in cancel_many(stores, [task.id for task in tasks])]
 
     assert sizes == [200, 200, 50]
+
+
+async def test_deliveries_of_notifications_are_refused_and_do_not_stand_in_the_way(
+    queue: QueueDriver, stores: Stores
+) -> None:
+    notices = [await queue.enqueue("notifications:deliver", source="system") for _ in range(5)]
+    others = [await queue.enqueue() for _ in range(4)]
+    query, everything = TaskQuery(queue="default"), partial(act, reason="quiet", actor="olga", replay_one=never)
+    assert (await count(stores, BulkActionKind.CANCEL, query)).count == 4
+
+    first = await everything(stores, BulkActionKind.CANCEL, query, limit=3)
+    assert (first.changed, first.is_more) == (tuple(task.id for task in others[:3]), True)
+    report = await everything(stores, BulkActionKind.CANCEL, query, limit=100)
+
+    assert (report.changed, report.moved_on, report.is_more) == ((others[3].id,), (), False)
+    [refused] = report.refused
+    assert (refused.code, refused.task_ids) == ("invalid_task", tuple(task.id for task in notices))
+    assert await cancel_all(stores, notices) == []
+    assert {(await queue.get(task)).status for task in notices} == {Status.PENDING}
+
+
+async def test_failed_deliveries_of_notifications_are_not_discarded(queue: QueueDriver, stores: Stores) -> None:
+    notice = await queue.dead_letter(name="notifications:deliver", source="system")
+    other = await queue.dead_letter()
+
+    report = await discard_all(stores, "quiet", actor="olga")
+
+    assert report.changed == (other.id,)
+    assert [(each.code, each.task_ids) for each in report.refused] == [("invalid_task", (notice.id,))]
+    assert not (await queue.get(notice)).discarded
+    again = await act(
+        stores, BulkActionKind.DISCARD, TaskQuery(), reason="quiet", limit=9, actor="olga", replay_one=never
+    )
+    assert (again.changed, again.refused) == ((), report.refused)
+
+
+async def never(task_id: str) -> None:
+    raise AssertionError(f"{task_id} is not replayed here")

@@ -14,13 +14,14 @@ from ade.errors import NotPermitted
 from ade.notifications import service
 from ade.notifications.model import (
     BreakThrough,
+    Channel,
     ChannelKind,
     ChannelView,
     ChannelWithSecret,
     NotificationDelivery,
+    Outbox,
+    Preferences,
     PreferencesView,
-    view_channel,
-    view_preferences,
 )
 from ade.server.context import (
     RequestContext,
@@ -36,7 +37,8 @@ from ade.server.context import (
 from ade.server.operation import RouteAccess, operation
 from ade.server.pagination import Page
 from ade.server.request_types import AccountName, Form, PageSize, SecretForm
-from ade.webhooks.deliveries import DeliveryState, Place
+from ade.webhooks.deliveries import DeliveryState, Place, WebhookHealth
+from ade.webhooks.destinations import origin_of
 from ade.webhooks.service import HEALTH, reach_of
 
 # A stolen token that can only read must not turn notifications off. Admins manage the channels of viewers.
@@ -121,7 +123,7 @@ async def list_channels(services: Services, request: RequestContext, query: List
     preferences = await service.get_preferences(services.stores, account)
     health = await HEALTH.each(services.stores, [channel.id for channel in preferences.channels])
     views = [
-        view_channel(account, channel, None if found is None else found.record)
+        _view_channel(account, channel, None if found is None else found.record)
         for channel, found in zip(preferences.channels, health, strict=True)
     ]
     return cut(f"channels of {account}", query, views)
@@ -143,7 +145,7 @@ async def create_channel(services: Services, request: RequestContext, body: NewC
         reach=reach_of(services.settings.webhooks),
     )
     secret = channel.secret if channel.kind is ChannelKind.WEBHOOK and body.secret is None else None
-    return ChannelWithSecret(**structs.asdict(view_channel(account, channel, None)), secret=secret)
+    return ChannelWithSecret(**structs.asdict(_view_channel(account, channel, None)), secret=secret)
 
 
 @operation("DELETE /notifications/channels/{channel_id}", permission=_OWN, others=Permission.ADMINISTER)
@@ -241,9 +243,39 @@ async def _owner(services: Services, request: RequestContext, channel_id: str) -
 async def _preferences(services: Services, account: str) -> PreferencesView:
     outbox = await service.OUTBOX.get(services.stores, account)
     preferences = await service.get_preferences(services.stores, account)
-    return view_preferences(preferences, None if outbox is None else outbox.record)
+    return _view_preferences(preferences, None if outbox is None else outbox.record)
 
 
 def _place(cursor: int | str | None) -> Place | None:
     found = _PLACE.fullmatch(cursor) if isinstance(cursor, str) else None
     return None if found is None else (int(found[1]), int(found[2]))
+
+
+def _view_channel(account: str, channel: Channel, health: WebhookHealth | None) -> ChannelView:
+    return ChannelView(
+        id=channel.id,
+        account=account,
+        kind=channel.kind,
+        target=channel.target if channel.kind is ChannelKind.EMAIL else origin_of(channel.target),
+        label=channel.label,
+        is_active=channel.is_active,
+        disabled_at=channel.disabled_at,
+        disabled_why=channel.disabled_why,
+        created_by=channel.created_by,
+        created_at=channel.created_at,
+        health=health or WebhookHealth(),
+    )
+
+
+def _view_preferences(preferences: Preferences, outbox: Outbox | None) -> PreferencesView:
+    quiet = f"{preferences.quiet_from}-{preferences.quiet_to}" if preferences.quiet_from else ""
+    return PreferencesView(
+        account=preferences.account,
+        time_zone=preferences.time_zone,
+        quiet_hours=quiet,
+        break_through=preferences.break_through,
+        digest_every_s=preferences.digest_every_s,
+        digest_at=preferences.digest_at,
+        channels=len(preferences.channels),
+        pending=0 if outbox is None else len(outbox.pending) + outbox.more,
+    )

@@ -1,6 +1,7 @@
 """The `ade notify` commands and their output."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,6 @@ from ade.notifications.model import (
     ChannelWithSecret,
     NotificationDelivery,
     PreferencesView,
-    is_channel_id,
 )
 from ade.server.pagination import Page
 from ade.webhooks.commands import delivery_state, show_attempts
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _CHANNEL_HEAD = ("channel", "kind", "target", "state", "last good", "failures", "label")
 _LOG_HEAD = ("delivery", "state", "kind", "when", "attempts", "about", "result")
 _LARGEST_PAGE = 100
+_CHANNEL_ID = re.compile(r"ch_[0-9a-f]{16}")
 user_option = click.option("--user", metavar="NAME", help="Another person, for admins. Default: yourself.")
 
 
@@ -208,7 +209,7 @@ def _show_preferences(out: CommandOutput, view: PreferencesView) -> None:
 @as_option
 async def test(session: "Session", recipient: str | None, timeout: float) -> int:
     """Send a test message and report the result. A worker must be running."""
-    is_channel = recipient is not None and is_channel_id(recipient)
+    is_channel = recipient is not None and _CHANNEL_ID.fullmatch(recipient) is not None
     async with session.api() as api:
         sent = await api.test_notification(
             account=None if is_channel else recipient, channel=recipient if is_channel else None

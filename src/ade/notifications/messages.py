@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Struct, structs
 
 from ade.accounts.model import (
     LOGIN_LINK_CREATED,
@@ -24,11 +24,10 @@ from ade.accounts.model import (
     User,
     normal_id,
 )
-from ade.agents.protocols.base import secrets_in, without_secrets
+from ade.agents.protocols.base import without_secrets
 from ade.approvals.model import DELEGATION_CREATED, Gate
 from ade.approvals.review_requests import review_of
 from ade.approvals.risk import RiskLevel
-from ade.common.text import HIDDEN
 from ade.events.model import APPROVAL_ESCALATED, APPROVAL_REQUESTED, APPROVAL_UNBLOCKED, Event
 from ade.notifications.model import (
     ASKS_FOR_VOTE,
@@ -48,8 +47,8 @@ from ade.notifications.model import (
 from ade.server.wire_format import write_time
 from ade.tasks.model import Task
 
-_LONGEST_NAME, _LONGEST_TEXT, _LONGEST_ARGUMENTS, _LONGEST_TITLE = 120, 500, 800, 200
-_MOST_SHOWN = 20  # requests in one message; the rest is counted
+_LONGEST_NAME, _LONGEST_TEXT, _LONGEST_CHANGE, _LONGEST_TITLE = 120, 500, 200, 200
+_MOST_SHOWN = 20  # notifications in one message; the rest is counted. A message has fewer changes of an account
 LARGEST_JSON = 20_000  # bytes
 
 # From an event to a notification. Decisions and account changes also name the account that they concern.
@@ -167,7 +166,9 @@ def account_change_of(event: Event, users: Mapping[str, User]) -> tuple[str, Not
         kind=NotificationKind.ACCOUNT,
         at=event.at,
         seq=event.seq,
-        outcome=text.replace("your account", account) if is_owned else text,
+        outcome=text,
+        about=account,
+        is_owned=is_owned,
         actor=actor or "unknown",
         reason=", ".join(changed),
         is_urgent=True,
@@ -209,6 +210,7 @@ class Message(Struct, frozen=True, kw_only=True):
     title: str
     parts: tuple[MessagePart, ...]
     more: int = 0  # notifications that are not shown
+    hint: str = ""  # where to find these
     level: RiskLevel | None = None  # the highest
     is_urgent: bool = False
 
@@ -218,27 +220,6 @@ def plain(text: str, limit: int) -> str:
     visible = "".join(char if char.isprintable() else " " for char in text[: 20 * limit])
     masked = " ".join(without_secrets(visible).split())
     return masked if len(masked) <= limit else f"{masked[: limit - 1]}…"
-
-
-def arguments_line(args: Raw | None) -> str:
-    """Return the arguments on one line, with values of secret names masked; empty if there are none to show."""
-    if args is None:
-        return ""
-    try:
-        values: Any = msgspec.json.decode(args)
-    except msgspec.DecodeError:
-        return ""
-    shown = msgspec.json.encode(_masked(values), order="deterministic").decode()
-    return plain(shown, _LONGEST_ARGUMENTS) if values else ""
-
-
-def _masked(value: Any) -> Any:
-    """Mask the fields with secret names, and the passwords in URLs."""
-    if isinstance(value, dict):
-        return {name: HIDDEN if secrets_in({name: "x"}) else _masked(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_masked(each) for each in value]
-    return without_secrets(value, secrets_in({"": value})) if isinstance(value, str) else value
 
 
 def compose(
@@ -258,12 +239,22 @@ def compose(
         title=parts[0].heading if len(parts) == 1 and not hidden else _summary(notifications, more),
         parts=parts,
         more=hidden,
+        hint=_hint(notifications[_MOST_SHOWN:], more) if hidden else "",
         level=max(levels, key=lambda level: level.rank, default=None),
         is_urgent=any(each.is_urgent for each in notifications),
     )
 
 
+def _hint(cut: Sequence[Notification], more: int) -> str:
+    """Return where to find what a message does not show: requests, decisions, or both."""
+    asked = sum(each.kind in ASKS_FOR_VOTE for each in cut)
+    commands = ["`ade approvals` lists all that wait for you."] if asked or more else []
+    return " ".join([*commands, "`ade tasks` lists decided tasks."] if asked < len(cut) or more else commands)
+
+
 def _summary(notifications: Sequence[Notification], more: int) -> str:
+    if all(each.kind is NotificationKind.ACCOUNT for each in notifications):
+        return f"{sum(each.count for each in notifications)} account changes"
     asked = sum(each.kind in ASKS_FOR_VOTE for each in notifications)
     total = len(notifications) + more
     if asked:
@@ -278,8 +269,9 @@ def _part(each: Notification, preferences: Preferences, public_url: str, argumen
         ("Arguments", arguments),
         ("Requested by", _person(each)),
         ("Risk", "" if each.level is None else str(each.level)),
+        ("Account", plain(each.about, _LONGEST_NAME)),
         ("By", plain(each.actor, _LONGEST_NAME)),
-        ("Reason", plain(each.reason, _LONGEST_TEXT)),
+        ("Reason", plain(each.reason, _LONGEST_CHANGE if each.kind is NotificationKind.ACCOUNT else _LONGEST_TEXT)),
         ("Due", "" if each.due_at is None else f"{local_time(preferences, each.due_at):%Y-%m-%d %H:%M %Z}"),
     ]
     base = public_url.rstrip("/")
@@ -300,7 +292,9 @@ def _heading(each: Notification) -> str:
         case NotificationKind.DECISION:
             return f"{_OUTCOMES.get(each.outcome, each.outcome)}: {each.name}"
         case NotificationKind.ACCOUNT:
-            return each.outcome
+            name = plain(each.about, _LONGEST_NAME) if each.is_owned else "your account"
+            text = each.outcome.replace("your account", name)
+            return text if each.count == 1 else f"{text} ({each.count} times)"
         case NotificationKind.TEST:
             return "Test notification from ADE"
 
@@ -321,7 +315,7 @@ def text_of(message: Message) -> str:
 
 
 def _more_lines(message: Message) -> list[str]:
-    return [f"And {message.more} more. `ade approvals` lists all that wait for you."] if message.more else []
+    return [f"And {message.more} more. {message.hint}"] if message.more else []
 
 
 def html_of(message: Message) -> str:

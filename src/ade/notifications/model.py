@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum, auto
 from functools import lru_cache
@@ -17,8 +17,8 @@ from ade.errors import InvalidNotification
 from ade.failures import Backoff
 from ade.tasks.identifiers import NOTIFY_PERSON, QUEUE
 from ade.tasks.model import Task
-from ade.webhooks.deliveries import ATTEMPTS, DeliveryRecord, WebhookHealth, own_task_id
-from ade.webhooks.destinations import PUBLIC, NetworkPolicy, check_url, origin_of
+from ade.webhooks.deliveries import ATTEMPTS, DeliveryRecord, DeliveryState, WebhookHealth, own_task_id
+from ade.webhooks.destinations import PUBLIC, NetworkPolicy, check_url
 from ade.webhooks.signatures import key_of
 
 CHANNEL_ADDED, CHANNEL_REMOVED = "notification.channel_added", "notification.channel_removed"
@@ -29,7 +29,6 @@ REMOVED_KEPT_MS = 7 * 86_400_000  # how long a removed channel still receives ch
 _LONGEST_LABEL, _LONGEST_TOKEN, _LONGEST_ADDRESS = 100, 200, 254
 # An address as people write it. Quoted local parts and comments are rejected: they could hide a second recipient.
 _EMAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})+")
-_CHANNEL_ID = re.compile(r"ch_[0-9a-f]{16}")
 _TOPIC = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TOKEN = re.compile(r"[!-~]{1,200}")
 
@@ -64,11 +63,6 @@ class Channel(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"Channel({self.id!r})"  # keep the target out of logs
 
 
-def is_channel_id(text: str) -> bool:
-    """Whether this text has the form of a channel ID."""
-    return _CHANNEL_ID.fullmatch(text) is not None
-
-
 def check_channel(channel: Channel, reach: NetworkPolicy = PUBLIC) -> None:
     """Raise InvalidNotification or InvalidWebhook. The message contains neither the URL path nor the secret."""
     if len(channel.label) > _LONGEST_LABEL or not channel.label.isprintable():
@@ -95,11 +89,6 @@ def topic_of(url: str) -> str | None:
     path = url.partition("://")[2].partition("?")[0]
     _, slash, topic = path.rpartition("/")
     return topic if slash and _TOPIC.fullmatch(topic) else None
-
-
-def shown_target(channel: Channel) -> str:
-    """Return the part of the target that can be shown: an email address, or the origin of a URL."""
-    return channel.target if channel.kind is ChannelKind.EMAIL else origin_of(channel.target)
 
 
 class BreakThrough(StrEnum):
@@ -191,12 +180,9 @@ def is_quiet(preferences: Preferences, at: int) -> bool:
     if not preferences.quiet_from:
         return False
     local = local_time(preferences, at)
-    minute, start, end = local.hour * 60 + local.minute, *_quiet_span(preferences)
+    minute = local.hour * 60 + local.minute
+    start, end = minutes_of(preferences.quiet_from), minutes_of(preferences.quiet_to)
     return start <= minute < end if start < end else minute >= start or minute < end
-
-
-def _quiet_span(preferences: Preferences) -> tuple[int, int]:
-    return minutes_of(preferences.quiet_from), minutes_of(preferences.quiet_to)
 
 
 def quiet_end(preferences: Preferences, at: int) -> int:
@@ -215,16 +201,10 @@ def next_digest(preferences: Preferences, after: int) -> int:
     if every:
         return (after // every + 1) * every
     local = local_time(preferences, after)
-    slots = [
-        round(_wall_time(local + timedelta(days=day), minutes_of(text)).timestamp() * 1000)
-        for day in (0, 1, 2)
-        for text in preferences.digest_at
-    ]
+    days = [(local + timedelta(days=day)).replace(second=0, microsecond=0, fold=0) for day in (0, 1, 2)]
+    times = [divmod(minutes_of(text), 60) for text in preferences.digest_at]
+    slots = [round(day.replace(hour=hour, minute=minute).timestamp() * 1000) for day in days for hour, minute in times]
     return min(slot for slot in slots if slot > after)
-
-
-def _wall_time(day: datetime, minute: int) -> datetime:
-    return day.replace(hour=minute // 60, minute=minute % 60, second=0, microsecond=0, fold=0)
 
 
 class NotificationKind(StrEnum):
@@ -249,6 +229,9 @@ class Notification(Struct, frozen=True, kw_only=True, omit_defaults=True):
     task_id: str = ""
     approval: str = ""  # the id of the gate
     outcome: str = ""  # of a decision or an account change
+    about: str = ""  # the account that has changed; of several changes, all of them
+    is_owned: bool = False  # it is a service account of the person
+    count: int = 1  # changes of an account that this stands for
     name: str = ""  # of the task
     description: str = ""
     author: str = ""
@@ -288,8 +271,33 @@ def is_due(preferences: Preferences, notification: Notification, now: int) -> bo
     return now >= slot or (notification.due_at is not None and notification.due_at <= slot)
 
 
-MOST_PENDING = 500  # per person; older ones are only counted
+def merged(changes: Sequence[Notification]) -> list[Notification]:
+    """Return changes of an account with repeated ones counted, so that no flood hides a different one. Of too many
+    different ones, those of the same kind are counted together, and the newest details are listed first."""
+    same = _counted(changes, lambda each: (each.outcome, each.about, each.actor, each.reason))
+    return same if len(same) <= _MOST_CHANGES else _counted(same, lambda each: (each.outcome, each.is_owned))
+
+
+def _counted(changes: Sequence[Notification], key: Callable[[Notification], object]) -> list[Notification]:
+    found: dict[object, Notification] = {}
+    for each in changes:
+        before = found.get(key(each))
+        if before is not None:
+            lists = {name: _listed(getattr(each, name), getattr(before, name)) for name in ("about", "actor", "reason")}
+            each = structs.replace(each, count=before.count + each.count, **lists)
+        found[key(each)] = each
+    return list(found.values())
+
+
+def _listed(new: str, before: str) -> str:
+    texts = dict.fromkeys(text for text in (*new.split("; "), *before.split("; ")) if text)
+    return "; ".join(texts)[:_LONGEST_LIST]
+
+
+MOST_PENDING = 500  # per person; older ones are only counted, but no change of the account is dropped
 _MOST_SEPARATE = 5  # more than this at once become one message
+_MOST_CHANGES, _CHANGES_PER_MESSAGE = 25, 4  # different changes of an account; four fit every kind of channel
+_LONGEST_LIST = 600  # characters
 
 
 class SendOrder(Struct, frozen=True):
@@ -312,10 +320,21 @@ class Outbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def with_pending(self, new: Sequence[Notification]) -> "Outbox":
         """Return the outbox with new notifications."""
-        pending = (*self.pending, *new)
-        beyond = max(len(pending) - MOST_PENDING, 0)
+        pending = [*self.pending, *new]
+        beyond = 0
+        if len(pending) > MOST_PENDING:
+            changes, others = _by_subject(pending)
+            changes = merged(changes)
+            beyond = max(len(changes) + len(others) - MOST_PENDING, 0)
+            pending = [*changes, *others[beyond:]]
         seq = max((self.seq, *(each.seq for each in new)))
-        return structs.replace(self, seq=seq, pending=pending[beyond:], more=self.more + beyond)
+        return structs.replace(self, seq=seq, pending=tuple(pending), more=self.more + beyond)
+
+
+def _by_subject(found: Sequence[Notification]) -> tuple[list[Notification], list[Notification]]:
+    """Return the changes of the account, and the others."""
+    changes = [each for each in found if each.kind is NotificationKind.ACCOUNT]
+    return changes, [each for each in found if each.kind is not NotificationKind.ACCOUNT]
 
 
 class NotificationDelivery(DeliveryRecord, frozen=True, kw_only=True, omit_defaults=True):
@@ -327,6 +346,11 @@ class NotificationDelivery(DeliveryRecord, frozen=True, kw_only=True, omit_defau
     notifications: tuple[Notification, ...]
     more: int = 0
     is_test: bool = False
+
+    @property
+    def must_arrive(self) -> bool:
+        """Whether it waits with changes of the account, so that it stays in the log however many others follow."""
+        return self.state is DeliveryState.WAITING and bool(_by_subject(self.notifications)[0])
 
 
 def delivery_to(
@@ -357,24 +381,32 @@ def dispatched(
     if not due:
         return None
     rest = tuple(each for each in outbox.pending if not is_due(preferences, each, now))
-    changes = [each for each in due if each.kind is NotificationKind.ACCOUNT]
+    changes, others = _by_subject(due)
     deliveries = [
-        delivery_to(outbox.account, channel, batch, more=outbox.more if number == 0 else 0, now=now)
-        for number, batch in enumerate(_batches(preferences, due))
-        for channel in preferences.active
+        delivery_to(outbox.account, channel, batch, more=0, now=now)
+        for batch in _change_batches(changes)
+        for channel in (*preferences.active, *preferences.former(now))
     ]
     deliveries += [
-        delivery_to(outbox.account, channel, batch, more=0, now=now)
-        for batch in _batches(preferences, changes)
-        for channel in preferences.former(now)
+        delivery_to(outbox.account, channel, batch, more=outbox.more if number == 0 else 0, now=now)
+        for number, batch in enumerate(_batches(preferences, others))
+        for channel in preferences.active
     ]
     orders = tuple(SendOrder(each.id, each.channel, each.created_at) for each in deliveries)
-    after = structs.replace(outbox, pending=rest, more=0, sending=(*outbox.sending, *orders))
+    more = 0 if others else outbox.more
+    after = structs.replace(outbox, pending=rest, more=more, sending=(*outbox.sending, *orders))
     return after, deliveries
 
 
+def _change_batches(changes: Sequence[Notification]) -> list[list[Notification]]:
+    """Return the messages about the account: with nothing else, and so short that every channel shows all of it."""
+    found = merged(changes)
+    size = _CHANGES_PER_MESSAGE if len(found) > _MOST_SEPARATE else 1
+    return [found[start : start + size] for start in range(0, len(found), size)]
+
+
 def _batches(preferences: Preferences, due: Sequence[Notification]) -> list[list[Notification]]:
-    """Return the messages. What breaks through is never in one message with what must respect quiet hours."""
+    """Return the other messages. What breaks through is never in one message with what must respect quiet hours."""
     urgent = [each for each in due if breaks_through(preferences, each)]
     others = [each for each in due if not breaks_through(preferences, each)]
     together = len(others) > _MOST_SEPARATE or preferences.has_digest
@@ -466,35 +498,3 @@ class PreferencesView(Struct, frozen=True, kw_only=True):
     digest_at: Sequence[str]
     channels: int
     pending: int = 0  # notifications that wait for the end of quiet hours or for the next digest
-
-
-def view_channel(account: str, channel: Channel, health: WebhookHealth | None) -> ChannelView:
-    """Return a channel for display."""
-    return ChannelView(
-        id=channel.id,
-        account=account,
-        kind=channel.kind,
-        target=shown_target(channel),
-        label=channel.label,
-        is_active=channel.is_active,
-        disabled_at=channel.disabled_at,
-        disabled_why=channel.disabled_why,
-        created_by=channel.created_by,
-        created_at=channel.created_at,
-        health=health or WebhookHealth(),
-    )
-
-
-def view_preferences(preferences: Preferences, outbox: Outbox | None) -> PreferencesView:
-    """Return preferences for display."""
-    quiet = f"{preferences.quiet_from}-{preferences.quiet_to}" if preferences.quiet_from else ""
-    return PreferencesView(
-        account=preferences.account,
-        time_zone=preferences.time_zone,
-        quiet_hours=quiet,
-        break_through=preferences.break_through,
-        digest_every_s=preferences.digest_every_s,
-        digest_at=preferences.digest_at,
-        channels=len(preferences.channels),
-        pending=0 if outbox is None else len(outbox.pending) + outbox.more,
-    )

@@ -12,15 +12,18 @@ from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import structs
+import msgspec
+from msgspec import Raw, structs
 
 from ade import VERSION
+from ade.agents.protocols.base import secrets_in, without_secrets
 from ade.approvals.repository import load_people
 from ade.approvals.review_requests import review_of
+from ade.common.text import HIDDEN
 from ade.errors import InvalidWebhook, StaleWrite, UnknownChannel
-from ade.notifications.messages import Message, arguments_line, compose, html_of, http_body, ntfy_address, text_of
+from ade.notifications.messages import Message, compose, html_of, http_body, ntfy_address, plain, text_of
 from ade.notifications.model import (
     ASKS_FOR_VOTE,
     Channel,
@@ -58,6 +61,9 @@ if TYPE_CHECKING:
 
 
 # Delivery: one attempt of a `notifications:deliver` task, and the log.
+
+
+_LONGEST_ARGUMENTS = 800
 
 
 class ChannelSender(Protocol):
@@ -115,6 +121,27 @@ async def deliver(
     if delivery.is_test and decision.step is not DeliveryStep.DELIVERED:
         return DeliveryDecision(step=DeliveryStep.DROP, reason=decision.reason)  # no dead letter: someone is watching
     return decision
+
+
+def arguments_line(args: Raw | None) -> str:
+    """Return the arguments on one line, with values of secret names masked; empty if there are none to show."""
+    if args is None:
+        return ""
+    try:
+        values: Any = msgspec.json.decode(args)
+    except msgspec.DecodeError:
+        return ""
+    shown = msgspec.json.encode(_masked(values), order="deterministic").decode()
+    return plain(shown, _LONGEST_ARGUMENTS) if values else ""
+
+
+def _masked(value: Any) -> Any:
+    """Mask the fields with secret names, and the passwords in URLs."""
+    if isinstance(value, dict):
+        return {name: HIDDEN if secrets_in({name: "x"}) else _masked(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_masked(each) for each in value]
+    return without_secrets(value, secrets_in({"": value})) if isinstance(value, str) else value
 
 
 def _changes_only(delivery: NotificationDelivery) -> NotificationDelivery:

@@ -450,7 +450,8 @@ async def _dispatch_one(stores: Stores, payloads: Payloads, account: str, stored
 
 async def _clear_old(stores: Stores, account: str) -> None:
     deliveries = deliveries_of(account)
-    gone = oldest_beyond(stored.record for stored in (await deliveries.all(stores)).values())
+    stored = [each.record for each in (await deliveries.all(stores)).values()]
+    gone = oldest_beyond(each for each in stored if not each.must_arrive)
     await stores.documents.write([quiet(deliveries.remove(delivery.id)) for delivery in gone])
 
 

@@ -15,7 +15,7 @@ from ade.approvals.errors import TooManyApprovals
 from ade.errors import AdeError, IllegalTransition, InvalidTask, StaleWrite, StoreError, UnknownTask
 from ade.stores.ports import Stores, TaskQuery
 from ade.tasks.changes import Change
-from ade.tasks.decisions import cancel, discard, replay
+from ade.tasks.decisions import cancel, check_removable, discard, replay
 from ade.tasks.enqueue import fresh_id
 from ade.tasks.lifecycle import FINAL, RULES, Status, Verb
 from ade.tasks.model import Task
@@ -114,7 +114,7 @@ async def count(stores: Stores, action: BulkActionKind, query: TaskQuery) -> Bul
     found = 0
     while wanted is not None and found < MOST_COUNTED:
         page = await stores.tasks.find(structs.replace(wanted, limit=_PAGE))
-        found += len(page.tasks)
+        found += len(page.tasks if action is BulkActionKind.RETRY else _removable(page.tasks)[0])
         wanted = None if page.next is None else structs.replace(wanted, after=page.next)
     return BulkPreview(count=found, is_more=wanted is not None)
 
@@ -136,20 +136,16 @@ async def act(
     wanted = reach_of(action, query)
     if wanted is None:
         return BulkReport(changed=())
-    if action is BulkActionKind.CANCEL:
-        page = await stores.tasks.find(structs.replace(wanted, limit=limit))
-        ids = [task.id for task in page.tasks]
-        changed = [task_id async for batch in cancel_many(stores, ids, reason, actor=actor) for task_id in batch]
-        done = frozenset(changed)
-        moved_on = tuple(task_id for task_id in ids if task_id not in done)
-        return BulkReport(changed=tuple(changed), moved_on=moved_on, is_more=page.next is not None)
     reports: list[BulkReport] = []
     read, left = 0, limit
     while wanted is not None and left > 0 and read < _MOST_READ:
         page = await stores.tasks.find(structs.replace(wanted, limit=left))
-        for start in range(0, len(page.tasks), _BATCH):
-            batch = page.tasks[start : start + _BATCH]
-            if action is BulkActionKind.RETRY:
+        size = limit if action is BulkActionKind.CANCEL else _BATCH
+        for start in range(0, len(page.tasks), size):
+            batch = page.tasks[start : start + size]
+            if action is BulkActionKind.CANCEL:
+                reports.append(await _cancel_some(stores, batch, reason, actor=actor))
+            elif action is BulkActionKind.RETRY:
                 reports.append(await replay_some(stores, batch, replay_one, actor=actor))
             else:
                 reports.append(await discard_some(stores, batch, reason or "", actor=actor))
@@ -196,8 +192,23 @@ def _replayed(task: Task, now: int, *, actor: str | None) -> Change:
 
 
 async def discard_some(stores: Stores, tasks: Sequence[Task], reason: str, *, actor: str | None) -> BulkReport:
-    """Discard failed tasks, and record the reason."""
-    return await _change(stores, tasks, lambda task, now: discard(task, reason, now=now, actor=actor))
+    """Discard failed tasks, and record the reason. Deliveries of notifications are refused."""
+    removable, refused = _removable(tasks)
+    done = await _change(stores, removable, lambda task, now: discard(task, reason, now=now, actor=actor))
+    return combined([done, refused])
+
+
+def _removable(tasks: Sequence[Task]) -> tuple[list[Task], BulkReport]:
+    """Return the tasks that callers may cancel and discard, and the refusal of the others."""
+    removable, refused = list[Task](), list[BulkReport]()
+    for task in tasks:
+        try:
+            check_removable(task)
+        except InvalidTask as error:
+            refused.append(BulkReport(changed=(), refused=(refusal(task.id, error),)))
+        else:
+            removable.append(task)
+    return removable, combined(refused)
 
 
 async def _change(stores: Stores, tasks: Sequence[Task], decision: Callable[[Task, int], Change]) -> BulkReport:
@@ -218,6 +229,15 @@ _BATCH_CANCELLING = 200
 _TRIES = 10
 _CANCELLABLE = RULES[Verb.CANCEL].sources
 _UNFINISHED = frozenset(Status) - FINAL
+
+
+async def _cancel_some(stores: Stores, tasks: Sequence[Task], reason: str | None, *, actor: str | None) -> BulkReport:
+    removable, refused = _removable(tasks)
+    ids = [task.id for task in removable]
+    changed = [task_id async for batch in cancel_many(stores, ids, reason, actor=actor) for task_id in batch]
+    done = frozenset(changed)
+    moved_on = tuple(task_id for task_id in ids if task_id not in done)
+    return combined([BulkReport(changed=tuple(changed), moved_on=moved_on), refused])
 
 
 async def cancel_many(
@@ -242,7 +262,8 @@ async def _cancel(stores: Stores, task_ids: Sequence[str], reason: str | None, a
         if not task_ids:
             break
         tasks = [task for task in await stores.tasks.get(task_ids) if task is not None and task.status in _CANCELLABLE]
-        changes = [cancel(task, reason, now=stores.clock.now(), actor=actor) for task in tasks]
+        removable, _ = _removable(tasks)
+        changes = [cancel(task, reason, now=stores.clock.now(), actor=actor) for task in removable]
         answers = await stores.tasks.commit_each(changes)
         written = [change for change, stale in zip(changes, answers, strict=True) if stale is None]
         notify_for(stores, *written)

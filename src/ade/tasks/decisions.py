@@ -12,6 +12,7 @@ from ade.events.model import ALERT, Event, content_digest
 from ade.failures import FAILURES, MAX_THROTTLES, FailureKind, TaskError, grown_timeout_ms
 from ade.tasks.admission import LAST_MOMENT, check_task, is_own_step, needs_of
 from ade.tasks.changes import Change, ChangePrecondition, change
+from ade.tasks.identifiers import NOTIFY_PERSON
 from ade.tasks.lifecycle import Status, Verb
 from ade.tasks.model import AfterFailure, Task
 from ade.tasks.outcomes import Deferred, Failed, Outcome, Released, Succeeded, Withheld
@@ -225,7 +226,9 @@ def lose_lease(task: Task, *, now: int) -> Change:
 
 
 def cancel(task: Task, reason: str | None, *, now: int, actor: str | None = None) -> Change:
-    """Cancel the task immediately, in any unfinished status; a stale result is rejected."""
+    """Cancel the task immediately, in any unfinished status; a stale result is rejected. Raises InvalidTask for the
+    delivery of a notification."""
+    check_removable(task)
     return change(
         task,
         Verb.CANCEL,
@@ -271,6 +274,15 @@ def _check_editable(task: Task) -> None:
     rollback would undo what never ran."""
     if is_own_step(task.name):
         raise InvalidTask(f"{task.name} is an internal task of ADE, whose arguments cannot be changed")
+
+
+def check_removable(task: Task) -> None:
+    """Raise InvalidTask for a task that delivers a notification: whoever could cancel or discard it could take over an
+    account, and the person would not be notified."""
+    if task.name == NOTIFY_PERSON:
+        raise InvalidTask(
+            f"{task.name} is an internal task of ADE that notifies a person, and can be neither cancelled nor discarded"
+        )
 
 
 def _remembered(task: Task) -> Review | None:
@@ -336,7 +348,9 @@ def replay(
 
 
 def discard(task: Task, reason: str, *, now: int, actor: str | None = None) -> Change:
-    """Discard a dead letter and record the reason. Raises InvalidTask without a reason."""
+    """Discard a dead letter and record the reason. Raises InvalidTask without a reason, and for the delivery of a
+    notification."""
+    check_removable(task)
     if not reason.strip():
         raise InvalidTask("give a reason for discarding the task; it is stored with it")
     return change(task, Verb.DISCARD, now=now, actor=actor, payload={"reason": reason}, discarded=True, reason=reason)

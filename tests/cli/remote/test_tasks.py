@@ -92,7 +92,7 @@ def test_many_are_cancelled_after_a_look_at_how_many(served: Shop) -> None:
     assert done.json == {"changed": [waits], "is_more": False}
     assert served.same("show", waits, "--json").json["reason"] == "sold out"
     nothing = served.same("cancel", "--tag", "gift", "--yes")
-    assert nothing == Answer(0, "", "No unfinished task matches.\n")
+    assert nothing == Answer(0, "", "No unfinished task that can be cancelled matches.\n")
     assert served.same("cancel", cup).code == 4
 
 

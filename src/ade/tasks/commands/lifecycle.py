@@ -13,7 +13,7 @@ from ade.cli.output import CommandOutput, all_of
 from ade.cli.parameters import clock_time, now_ms
 from ade.server.request_types import MOST_TOGETHER
 from ade.tasks.api.requests import TaskFilter
-from ade.tasks.bulk import BulkPreview, BulkReport
+from ade.tasks.bulk import BulkPreview, BulkRefusal, BulkReport
 from ade.tasks.commands.tasks import TaskFilterOptions, chosen, filter_options, is_empty
 from ade.tasks.model import OutputLine, Task
 
@@ -57,7 +57,7 @@ async def _cancel_by_filter(session: "Session", given: TaskFilterOptions, reason
     async with session.api() as api:
         reach = await api.preview_bulk_action(action="cancel", filter=wanted)
         if not reach.count:
-            session.out.note("No unfinished task matches.")
+            session.out.note("No unfinished task that can be cancelled matches.")
         else:
             or_more = " or more" * reach.is_more
             tasks = f"{reach.count}{or_more} task{'s' * (reach.count != 1)}"
@@ -68,6 +68,8 @@ async def _cancel_by_filter(session: "Session", given: TaskFilterOptions, reason
     elif reach.count:
         matched = max(len(reached.changed) + len(reached.moved_on), reach.count)
         session.out.line(f"Cancelled {len(reached.changed)} of {matched} tasks.")
+        for each in reached.refused:
+            session.out.line(f"Refused {each.count} ({each.code}): {each.reason}")
 
 
 async def _cancel_all(
@@ -76,6 +78,7 @@ async def _cancel_all(
     """Cancel the tasks that are still unfinished, oldest first, and no more than were counted."""
     cancelled: list[str] = []
     moved_on: list[str] = []
+    refused: tuple[BulkRefusal, ...] = ()
     is_more = reach.count > 0
     with progress(session, "Cancelling", reach.count) as bar:
         while is_more and (reach.is_more or (left := reach.count - len(cancelled) - len(moved_on)) > 0):
@@ -83,9 +86,10 @@ async def _cancel_all(
             done = await api.run_bulk_action(action="cancel", filter=wanted, reason=reason, limit=limit)
             cancelled += done.changed
             moved_on += done.moved_on
+            refused = done.refused  # every call finds again those that were refused before
             is_more = done.is_more and bool(done.changed or done.moved_on)
             bar.advance(len(done.changed))
-    return BulkReport(changed=tuple(cancelled), moved_on=tuple(moved_on))
+    return BulkReport(changed=tuple(cancelled), moved_on=tuple(moved_on), refused=refused)
 
 
 # `ade logs`: the output of a task.
