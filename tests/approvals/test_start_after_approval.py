@@ -1,6 +1,7 @@
 """From an approval to the run: by hand, in a window, in time; and nothing that somebody slipped in."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -126,7 +127,7 @@ async def test_nothing_starts_after_its_deadline(shop: Scene, act: str) -> None:
         await shop.vote(task, "bob")
     shop.kit.clock.advance(60)
     now = shop.kit.clock.now()
-    acts = {
+    acts: dict[str, Callable[[], Awaitable[object]]] = {
         "vote": lambda: shop.vote(task, "bob"),
         "break glass": lambda: approvals_service.break_glass(
             shop.stores, task.id, "fire", actor="root", authenticated_at=now
