@@ -39,7 +39,7 @@ VERB_MEANS: Mapping[Verb, str] = {
     Verb.CLAIM: "a worker claims it with a lease; the attempt counts from here",
     Verb.SUCCEED: "the run reports its result",
     Verb.RETRY: "the run failed and is retried; `run_after` moves by the backoff",
-    Verb.FAIL: "the end without success; before a run only by a broken dependency or, if pending, a deadline",
+    Verb.FAIL: "the end without success; before a run only by a broken dependency, a deadline, or the end of a window",
     Verb.HOLD: "a run reaches a gate, gives up its lease, and waits for approval or a new preview",
     Verb.STALL: "the lease expired",
     Verb.RELEASE: "a worker that shuts down, or cannot start it, returns it to the queue; no attempt is used up",

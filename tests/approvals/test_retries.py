@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ade import Context, Preview, RateLimited, Status, TaskHandle
+from ade.approvals import service as approvals_service
 from tests.approvals.scene import ONE, REJECT, Scene, scene
 from tests.domain import GateState, TaskQuery
 from tests.stores.urls import store_url
@@ -205,3 +206,36 @@ async def test_what_never_ran_is_not_rolled_back_when_it_is_rejected(shop: Scene
 
     assert (await shop.stores.tasks.find(TaskQuery(name="pay:rollback"))).tasks == []
     assert shop.done == []
+
+
+async def test_an_approval_is_revoked_between_two_attempts(shop: Scene) -> None:
+    task = await enqueued(shop, "pay")
+    await shop.vote(task, "bob")
+    shop.failures = [RateLimited("later", retry_after=60), RuntimeError("closed")]
+    await shop.kit.drain()
+    assert (await task.status(), shop.done) == (Status.PENDING, ["paid x"])
+
+    after = await approvals_service.revoke(shop.stores, task.id, "a mistake", actor="bob")
+
+    assert after.status is Status.REVIEWING
+    await shop.kit.advance(HOUR / 2)
+    await shop.kit.drain()
+    assert shop.done == ["paid x"]
+
+
+async def test_a_step_that_is_revoked_between_two_attempts_does_not_renew_the_approval(shop: Scene) -> None:
+    """The next run is a retry, so the approval of the task must still be valid."""
+    task = await enqueued(shop, "migrate")
+    await shop.vote(task, "bob")
+    await shop.kit.drain()
+    shop.failures = [RateLimited("later", retry_after=60)]
+    await shop.vote(task, "bob")
+    await shop.kit.drain()
+    assert (await task.status(), shop.done) == (Status.PENDING, ["migrated x"])
+    await approvals_service.revoke(shop.stores, task.id, "a mistake", actor="bob")
+    shop.kit.clock.advance(HOUR)
+    await shop.vote(task, "bob")
+    await shop.kit.drain()
+
+    assert (await task.status(), shop.done) == (Status.REVIEWING, ["migrated x"])
+    assert (await shop.gate(task)).step == ""

@@ -208,3 +208,28 @@ async def test_what_the_guard_denied_before_it_began_needs_no_undoing(farm: Farm
 
     assert (await task.status()) is Status.FAILED
     assert (farm.done, await farm.rollbacks()) == ([], [])
+
+
+async def test_a_rollback_by_itself_and_one_on_request_are_the_same(farm: Farm) -> None:
+    task = await farm.move.with_options(rollback="automatic", author="ada").enqueue("it", True)
+    await farm.kit.drain()
+    await task.roll_back(by="ada")
+    await farm.kit.drain()
+
+    assert farm.done == ["moved it", "moved it back"]
+    assert len(await farm.rollbacks()) == 1
+
+
+async def test_a_prepared_rollback_that_did_nothing_does_not_stand_in_for_a_requested_one(farm: Farm) -> None:
+    task = await farm.move.with_options(rollback="automatic", author="ada").enqueue("it", False)
+    claimed = await farm.claimed()
+    lost = lose_lease(claimed, now=farm.kit.clock.now())
+    await prepare_rollbacks(farm.stores, Payloads(farm.stores.blobs), [lost])
+    done = settle(claimed, Succeeded(Raw(b"null")), now=farm.kit.clock.now(), randomness=0.5)
+    await farm.stores.tasks.commit(done)  # the worker was alive after all
+    await farm.kit.drain()
+    assert farm.done == []
+
+    await task.roll_back(by="ada")
+    await farm.kit.drain()
+    assert farm.done == ["moved it back"]

@@ -1,6 +1,7 @@
 """From an approval to the run: by hand, in a window, in time; and nothing that somebody slipped in."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,10 +11,13 @@ from msgspec import Raw, structs
 from ade import Status, Task
 from ade.approvals import service as approvals_service
 from ade.approvals.errors import ApprovalNotGood, ConflictOfInterest, GateClosed, TaskCannotRun
+from ade.approvals.run_gates import check_before_run
 from ade.approvals.service import sweep_reviews
 from ade.approvals.submission import replay
 from ade.errors import NotPermitted
+from ade.failures import FailureKind
 from ade.settings import runtime
+from ade.tasks.outcomes import Failed
 from tests.approvals.scene import APPROVE, ONE, REJECT, TWO, Scene
 from tests.domain import Change, ChangePrecondition, GateState, Payloads, TaskQuery, Verb, VoteRequest, cancel
 
@@ -107,10 +111,72 @@ async def test_a_window_opens_and_closes(shop: Scene) -> None:
     await shop.kit.drain()
     assert shop.deployed == ["early"]
 
-    await shop.kit.advance(HOUR)
-    await shop.vote(late, "bob")
+    shop.kit.clock.advance(HOUR)
+    with pytest.raises(TaskCannotRun, match="its window is over"):
+        await shop.vote(late, "bob")
     await shop.kit.drain()
     assert shop.deployed == ["early"]
+    assert await late.status() is Status.FAILED
+
+
+@pytest.mark.parametrize("act", ["vote", "break glass", "start", "sweep"])
+async def test_nothing_starts_after_its_deadline(shop: Scene, act: str) -> None:
+    await shop.rules(ONE)
+    task = await shop.asked(deadline=60, start="by_hand")
+    if act == "start":
+        await shop.vote(task, "bob")
+    shop.kit.clock.advance(60)
+    now = shop.kit.clock.now()
+    acts: dict[str, Callable[[], Awaitable[object]]] = {
+        "vote": lambda: shop.vote(task, "bob"),
+        "break glass": lambda: approvals_service.break_glass(
+            shop.stores, task.id, "fire", actor="root", authenticated_at=now
+        ),
+        "start": lambda: task.start(by="ada"),
+    }
+    if act in acts:
+        with pytest.raises(TaskCannotRun, match="its deadline passed"):
+            await acts[act]()
+    else:
+        await sweep_reviews(shop.stores, Payloads(shop.stores.blobs))
+    after = await task.get()
+    assert after.error is not None
+    assert (after.status, after.error.kind) == (Status.FAILED, FailureKind.DEADLINE_PASSED)
+    assert (await shop.gate(task)).state is GateState.CANCELLED
+
+
+async def test_a_submitted_task_past_its_deadline_asks_no_one(shop: Scene) -> None:
+    await shop.rules(ONE)
+    task = await shop.app.enqueue("deploy", {"what": "shop"}, author="ada", deadline=60)
+    assert await task.status() is Status.SUBMITTED
+    shop.kit.clock.advance(60)
+    await shop.kit.drain()  # its preview
+    await sweep_reviews(shop.stores, Payloads(shop.stores.blobs))
+    assert await task.status() is Status.FAILED
+    assert "approval.requested" not in await shop.types(task)
+
+
+async def test_a_draft_past_its_deadline_is_edited_before_it_is_submitted(shop: Scene) -> None:
+    await shop.rules(ONE)
+    task = await shop.app.draft("deploy", {"what": "shop"}, author="ada", deadline=60)
+    shop.kit.clock.advance(60)
+    with pytest.raises(TaskCannotRun, match="edit the draft"):
+        await task.submit(by="ada")
+    assert await task.status() is Status.DRAFT
+
+
+async def test_a_run_that_is_claimed_after_its_deadline_does_not_start(shop: Scene) -> None:
+    """Claimed before a sweep has seen it, with and without an approval."""
+    await shop.rules(ONE)
+    handle = await shop.asked(deadline=60)
+    await shop.vote(handle, "bob")
+    shop.kit.clock.advance(60)
+    plain = await shop.app.enqueue("publish", {"page": "home"}, author="ada", deadline=60)
+    for task in (handle, plain):
+        late = structs.replace(await task.get(), deadline=shop.kit.clock.now())
+        refused = await check_before_run(shop.stores, Payloads(shop.stores.blobs), late)
+        assert isinstance(refused, Failed)
+        assert (refused.error.kind, refused.has_begun) == (FailureKind.DEADLINE_PASSED, False)
 
 
 async def test_two_sweepers_take_each_step_once(shop: Scene) -> None:

@@ -1,6 +1,7 @@
 """Attack: someone whose vote did not count takes the approval of others back."""
 
 from tests.attacks.site import Site
+from tests.waiting import eventually
 
 GUARD = [{"do": "demand", "name": "pay", "policy": "two", "reason": "money"}]
 POLICY = [{"id": "two", "rules": [{"needed": 2, "roles": ["reviewer"]}], "deny_threshold": 2}]
@@ -29,3 +30,27 @@ async def test_an_operator_may(site: Site) -> None:
         await site.vote(voter, task["id"])
     revoked = await site.ask("olga", "POST", f"/approvals/{task['id']}/revoke", {"reason": "wrong account"})
     assert (revoked.status, await site.status(task["id"])) == (200, "reviewing")
+
+
+async def test_who_revokes_a_step_leaves_the_approval_of_the_task(site: Site) -> None:
+    one = [{"id": "one", "rules": [{"needed": 1, "roles": ["reviewer"]}]}]
+    await site.rules(guard=[{"do": "demand", "name": "wipe", "policy": "one", "reason": "disks"}], policy=one)
+    task = (await site.enqueue("wipe", args={"disk": "d"}))["id"]
+    await site.vote("rita", task)
+
+    async def step() -> bool:
+        found = await site.task(task)
+        return str(found.status) == "reviewing" and found.review is not None and len(found.review.gates) > 1
+
+    await eventually(step)
+    assert (await site.ask("olga", "POST", "/queues/default/pause", {})).status == 200
+    await site.vote("rob", task)
+    revoked = await site.ask("rob", "POST", f"/approvals/{task}/revoke", {"reason": "a mistake"})
+    assert (revoked.status, await site.status(task)) == (200, "reviewing")
+
+    assert (await site.vote("rosa", task)).status == 200
+    assert (await site.ask("olga", "POST", "/queues/default/resume", {})).status == 200
+    ended = await site.until(task, "completed", "failed", "reviewing")
+    assert (str(ended.status), site.done) == ("completed", [{"wipe": "d"}])
+    assert ended.review is not None
+    assert [str(gate.state) for gate in ended.review.gates] == ["approved", "revoked", "approved"]

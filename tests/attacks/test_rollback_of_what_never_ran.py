@@ -62,3 +62,17 @@ async def test_a_stranger_cannot_roll_it_back(site: Site) -> None:
     task_id = await _failed(site)
     refused = await site.ask("machine", "POST", f"/tasks/{task_id}/rollback")
     assert refused.code in ("unknown_task", "not_permitted")  # what it may not see does not exist for it
+
+
+async def test_a_rollback_that_ran_by_itself_does_not_run_again_on_request(site: Site) -> None:
+    args = {"to": "mallory", "amount": 5, "fails": True}
+    task = (await site.enqueue("pay", args=args, max_attempts=1, rollback="automatic"))["id"]
+    await site.until(task, "failed")
+    first = None
+    for by in ("bot", "olga", "bot"):
+        answer = await site.ask(by, "POST", f"/tasks/{task}/rollback")
+        assert answer.status in (200, 201), answer
+        first = first or answer.json()["id"]
+        assert answer.json()["id"] == first
+        await site.until(first, "completed")
+    assert [each for each in site.done if "refund" in each] == [{"refund": "mallory", "amount": 5}]

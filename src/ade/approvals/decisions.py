@@ -24,10 +24,12 @@ from ade.approvals.model import (
     closed_review,
 )
 from ade.approvals.review_requests import (
+    TOO_LATE,
     ApprovalRequirement,
     ReviewerDirectory,
     Standings,
     again,
+    ended_late,
     gate_event,
     is_escalating,
     open_gate,
@@ -49,7 +51,7 @@ from ade.tasks.outcomes import Withheld
 _LONGEST_COMMENT, _MOST_COMMENTS = 4_000, 200
 ANOTHER = "it is not what was approved: its digest is another one"
 _NOT_HEARD = frozenset({GateState.CHANGES_REQUESTED, GateState.SUPERSEDED})
-NO_ANSWER, GREW_OLD, TOO_LATE = "no one answered in time", "the approval is too old", "its window is over"
+NO_ANSWER, GREW_OLD = "no one answered in time", "the approval is too old"
 
 
 def submit(task: Task, *, has_preview: bool, preview_id: str | None, now: int, actor: str | None = None) -> Change:
@@ -138,11 +140,12 @@ def advance_review(
 ) -> Change | None:
     """Return what time, or a change of accounts, does to a task under review; None if nothing. `standings` speeds up
     the evaluation of many."""
-    gate = review_of(task).gate
-    if gate is None or task.status not in (Status.REVIEWING, Status.APPROVED):
-        return None
+    gate, late = review_of(task).gate, ended_late(task, now)
+    if late is not None or gate is None or task.status not in (Status.REVIEWING, Status.APPROVED):
+        return late
     if task.status is Status.APPROVED:
-        return _too_old(task, gate, now=now)
+        is_old = gate.valid_until is not None and now >= gate.valid_until
+        return _expired(task, gate, GREW_OLD, now=now) if is_old else None
     if now >= gate.expires_at:
         return _expired(task, gate, NO_ANSWER, now=now)
     standing = people.standing(gate, now) if standings is None else standings.of(gate)
@@ -173,15 +176,6 @@ def _turned_down(task: Task, gate: Gate, *, now: int) -> Change:
     payload: dict[str, object] = {"approval": gate.id, "reason": "a no counts again"}
     why = "rejected: somebody who said no may answer again"
     return change(task, Verb.REJECT, now=now, actor=SYSTEM, payload=payload, review=review, finished_at=now, reason=why)
-
-
-def _too_old(task: Task, gate: Gate, *, now: int) -> Change | None:
-    until = review_of(task).not_after
-    if until is not None and now >= until:
-        return _expired(task, gate, TOO_LATE, now=now)
-    if gate.valid_until is not None and now >= gate.valid_until:
-        return _expired(task, gate, GREW_OLD, now=now)
-    return None
 
 
 def _expired(task: Task, gate: Gate, reason: str, *, now: int) -> Change:
@@ -228,15 +222,16 @@ def not_good(task: Task, gate: Gate, directory: Directory, *, now: int, is_resum
 
 
 def revoke(task: Task, people: ReviewerDirectory, *, now: int, actor: str, reason: str) -> Change:
-    """Revoke an approval before the task runs; reviewers are asked again. Raises GateClosed."""
+    """Revoke an approval while no run holds the task; reviewers are asked again. Raises GateClosed."""
     gate = gate_for(task)
     if gate.state is not GateState.APPROVED or task.status not in (Status.APPROVED, Status.PENDING):
         raise GateClosed(f"approval {gate.id} is {gate.state} and the task {task.status}; there is nothing to revoke")
-    if task.attempt > gate.after_attempt:
-        raise GateClosed("the task has been started under this approval; cancel it if it must not go on")
     withdrawn = structs.replace(gate, state=GateState.REVOKED)
     before = structs.replace(task, review=review_of(task).with_gate(withdrawn))
-    newest, more = reconsidered(again(gate, task, now=now), people, now=now)
+    fresh = again(gate, task, now=now)
+    if gate.step:  # the approval of the whole task stands, and a retry does not become a run that waited at the step
+        fresh = structs.replace(fresh, after_attempt=gate.after_attempt, after_throttles=gate.after_throttles)
+    newest, more = reconsidered(fresh, people, now=now)
     return change(
         task,
         Verb.REVOKE,
@@ -245,7 +240,7 @@ def revoke(task: Task, people: ReviewerDirectory, *, now: int, actor: str, reaso
         payload={"approval": gate.id, "digest": gate.digest, "reason": reason},
         more_events=(requested(newest, now=now), *more),
         review=review_of(before).with_gate(newest),
-        digest=newest.digest,
+        digest=task.digest if gate.step else newest.digest,
         approved_at=None,
     )
 

@@ -71,10 +71,11 @@ class StepDenied(Denied):
 
 
 class TaskCannotRun(GateClosed):
-    """The task waits for another one that did not complete, so it will not run. Your vote was not counted."""
+    """The task will not run: one that it waits for did not complete, or its deadline or window is over. Your vote was
+    not counted."""
 
     code = "task_cannot_run"
-    usual_advice = "`ade show ID` shows what it waits for"
+    usual_advice = "`ade show ID` shows what it waits for, and its deadline"
 
 
 class AuthorRequired(AdeError):

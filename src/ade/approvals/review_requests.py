@@ -22,7 +22,12 @@ from ade.approvals.model import (
 )
 from ade.approvals.risk import Risk
 from ade.events.model import APPROVAL_BLOCKED, APPROVAL_ESCALATED, APPROVAL_REQUESTED, Event
+from ade.tasks.changes import Change
+from ade.tasks.decisions import MISSED, is_overdue, miss_deadline
+from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
+
+TOO_LATE = "its window is over"
 
 
 class ReviewerDirectory(Struct, frozen=True):
@@ -188,6 +193,24 @@ def open_gate(
         return gate, (requested(gate, now=now),)
     gate, more = reconsidered(gate, people, now=now)
     return gate, (requested(gate, now=now), *more)
+
+
+def lateness(task: Task, now: int) -> str:
+    """Return why a task that no run holds can no longer start in time; empty if it can. A run that waits at a step
+    began within the window."""
+    if is_overdue(task, now):
+        return MISSED
+    review = review_of(task)
+    waits_at_step = task.status in (Status.REVIEWING, Status.DRAFT) and review.gate is not None and review.gate.is_step
+    is_over = review.not_after is not None and now >= review.not_after
+    return TOO_LATE if is_over and not waits_at_step else ""
+
+
+def ended_late(task: Task, now: int) -> Change | None:
+    """Return the failure of a task that waits for approval, or for its start, and can no longer start in time."""
+    if task.status not in (Status.SUBMITTED, Status.REVIEWING, Status.APPROVED) or not (why := lateness(task, now)):
+        return None
+    return miss_deadline(task, now=now, reason=why)
 
 
 def again(gate: Gate, task: Task, *, now: int, **fields: object) -> Gate:

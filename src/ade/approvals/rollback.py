@@ -4,6 +4,8 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 
+from msgspec import Raw
+
 from ade.accounts.model import SYSTEM, Permission
 from ade.accounts.users import permitted
 from ade.approvals.errors import Denied
@@ -11,7 +13,7 @@ from ade.approvals.model import PastRun
 from ade.approvals.review_requests import review_of
 from ade.approvals.submission import enqueue_guarded
 from ade.errors import IllegalTransition, UnknownName
-from ade.stores.ports import Stores
+from ade.stores.ports import Stores, TaskQuery
 from ade.tasks.admission import ROLLBACK_SUFFIX, admit
 from ade.tasks.changes import Change
 from ade.tasks.enqueue import fresh_id
@@ -21,6 +23,8 @@ from ade.tasks.payloads import Payloads
 from ade.tasks.service import get, last_run
 
 AUTOMATIC = "automatic"
+NEEDLESS = Raw(b'"nothing to undo"')  # the result of a rollback that did nothing
+_MOST_ROLLBACKS = 500  # of one task: one for each generation
 
 
 async def roll_back(stores: Stores, payloads: Payloads, task_id: str, *, actor: str | None = None) -> Task:
@@ -40,7 +44,10 @@ async def roll_back(stores: Stores, payloads: Payloads, task_id: str, *, actor: 
         )
     if not any(each.has_rollback for each in await stores.workers.definitions() if each.name == task.name):
         raise UnknownName(f"no worker knows how to roll back {task.name}; give the task a function by @task.rollback")
-    [stored] = await enqueue_guarded(stores, payloads, [await _rollback_of(stores, payloads, task, ran, author=actor)])
+    rollback = await _rollback_of(stores, payloads, task, ran, author=actor)
+    if (earlier := await _earlier(stores, payloads, task, rollback)) is not None:
+        return earlier
+    [stored] = await enqueue_guarded(stores, payloads, [rollback])
     return stored
 
 
@@ -56,6 +63,8 @@ async def prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequenc
         ran = await _ran(stores, change)
         if ran is not None:
             rollback = await _rollback_of(stores, payloads, change.after, ran, waits=True)
+            if change.before.status is not Status.RUNNING and await _earlier(stores, payloads, change.after, rollback):
+                continue
             with suppress(Denied):
                 await enqueue_guarded(stores, payloads, [rollback])
 
@@ -73,7 +82,8 @@ async def _ran(stores: Stores, change: Change) -> PastRun | None:
     if task.status is Status.RUNNING and not is_refused:
         return PastRun(args=task.args, digest=task.digest, generation=task.generation)
     ran = await last_run(stores, task)
-    is_old = ran is not None and change.after.status is Status.REJECTED and ran.generation != task.generation
+    was_waiting = change.after.status is Status.REJECTED or task.status not in (Status.RUNNING, Status.STALLED)
+    is_old = ran is not None and was_waiting and ran.generation != task.generation
     return None if is_old else ran
 
 
@@ -102,6 +112,29 @@ async def _rollback_of(
         description=f"rollback of {task.id}" + (f", approved as {ran.digest[:12]}" if ran.digest else ""),
     )
     return admit(rollback, now=stores.clock.now())
+
+
+async def _earlier(stores: Stores, payloads: Payloads, task: Task, rollback: Task) -> Task | None:
+    """Return the rollback of the same run that was stored before, automatically or by request; None if there is none,
+    or it had nothing to undo."""
+    query = TaskQuery(parent_id=task.id, name=rollback.name, oldest_first=True, limit=_MOST_ROLLBACKS)
+    for each in (await stores.tasks.find(query)).tasks:
+        if _run_of(each) != _run_of(rollback):
+            continue
+        waits = task.id in each.depends_on
+        if not waits or not (
+            task.status is Status.COMPLETED
+            or (each.result is not None and bytes(each.result) == bytes(NEEDLESS))
+            or (not each.is_final and await is_needless(stores, payloads, each))
+        ):
+            return each
+    return None
+
+
+def _run_of(rollback: Task) -> tuple[str, ...]:
+    """Return the task, generation, and digest of the arguments in the key, without how the rollback came about."""
+    parts = (rollback.idempotency_key or "").split(":")
+    return (*parts[:-2], parts[-1])
 
 
 async def is_needless(stores: Stores, payloads: Payloads, rollback: Task) -> bool:

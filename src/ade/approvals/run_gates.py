@@ -12,7 +12,6 @@ from msgspec import Raw, Struct, structs
 from ade.approvals.decisions import (
     ANOTHER,
     STALE,
-    TOO_LATE,
     Clearance,
     clearance_of,
     code_change,
@@ -28,7 +27,7 @@ from ade.approvals.errors import Denied, InvalidPolicy, InvalidSubject, StepDeni
 from ade.approvals.guard import GuardOccasion, GuardRulesVerdict
 from ade.approvals.model import AFTER_THE_FACT, MAX_STEP_REQUESTS, Decision, Gate, Vote
 from ade.approvals.repository import ApprovalInputs, counted, demanded, load_situation
-from ade.approvals.review_requests import ApprovalRequirement, review_of
+from ade.approvals.review_requests import TOO_LATE, ApprovalRequirement, review_of
 from ade.approvals.rulebook import USUAL, policies_of
 from ade.approvals.submission import apply_guard, case_of, log_denied, ruled
 from ade.approvals.usage import ApprovalUsage
@@ -38,6 +37,7 @@ from ade.errors import InvalidTask
 from ade.failures import FailureKind, TaskError
 from ade.logs import Log
 from ade.stores.ports import Stores
+from ade.tasks.decisions import deadline_error, is_overdue
 from ade.tasks.enqueue import fresh_id
 from ade.tasks.model import MaybeRaw, Task
 from ade.tasks.outcomes import Failed, HoldResponse, Leave, Outcome, Withheld
@@ -278,6 +278,8 @@ async def check_before_run(
     `is_as_previewed` is given if the handler has a preview: whether a new preview would see the same. `version` is that
     of the code of the worker that is about to run it. A task that cannot be judged does not run.
     """
+    if is_overdue(task, stores.clock.now()):
+        return Failed(deadline_error(), has_begun=False)
     try:
         return await _ruling(stores, payloads, task, is_as_previewed, version)
     except (InvalidSubject, InvalidPolicy) as error:
@@ -309,7 +311,7 @@ async def _ruling(
             return None
         return reassessed(task, STALE, preview_id=fresh_id(now), now=now)
     if clearance.reason == TOO_LATE:
-        return _refused(FailureKind.DEADLINE_PASSED, TOO_LATE)
+        return Failed(deadline_error(TOO_LATE), has_begun=False)
     reason = clearance.reason or ruling.reason
     if is_as_previewed is not None:
         return reassessed(task, reason or "it has not been approved", preview_id=fresh_id(now), now=now)

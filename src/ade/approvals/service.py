@@ -1,5 +1,7 @@
 """Operations on approvals: vote, comment, revoke, bypass, dismiss, start, delegate, amend, snooze, and sweep."""
 
+from functools import partial
+
 from msgspec import Raw, Struct, structs
 
 from ade.accounts.authorization import password_change_needed
@@ -13,7 +15,7 @@ from ade.approvals.errors import ConflictOfInterest, GateClosed, NotEligible, Re
 from ade.approvals.gates import uncounted
 from ade.approvals.model import Decision, Delegation, Gate
 from ade.approvals.repository import load_people
-from ade.approvals.review_requests import ReviewerDirectory, Standings, review_of
+from ade.approvals.review_requests import ReviewerDirectory, Standings, ended_late, lateness, review_of
 from ade.approvals.rollback import prepare_rollbacks
 from ade.approvals.submission import submit, sweep_submitted
 from ade.approvals.votes import REAUTHENTICATION_MS, VoteRequest, cast, gate_for, is_conflicted
@@ -27,6 +29,7 @@ from ade.tasks.model import AfterFailure, Task
 from ade.tasks.payloads import Payloads
 from ade.tasks.service import Check, any_version, decide, edit, get, notify_for, settle_broken
 
+_UNSTARTED = frozenset({Status.DRAFT, Status.SUBMITTED, Status.REVIEWING, Status.APPROVED})
 _TRIES = 200  # every lost race means that another vote was written
 
 
@@ -37,28 +40,33 @@ async def vote(stores: Stores, task_id: str, ballot: VoteRequest) -> Task:
     """
     await _check_can_run(stores, await get(stores, task_id))
     people = await load_people(stores)
-
-    async def prepare(change: Change) -> None:
-        """A rejection can end a task that ran up to some step, so its rollback is stored first."""
-        await prepare_rollbacks(stores, Payloads(stores.blobs), [change])
-
     voted = await decide(
         stores,
         task_id,
         lambda task, now: cast(task, ballot, people, now=now),
         tries=_TRIES,
-        before=prepare,
+        before=partial(_prepare_rollback, stores),
     )
     if voted.status is Status.REJECTED:  # tasks that depend on it cannot run
         await settle_broken(stores)
     return voted
 
 
+async def _prepare_rollback(stores: Stores, change: Change) -> None:
+    """A rejection or a deadline can end a task that ran up to some step, so its rollback is stored first."""
+    await prepare_rollbacks(stores, Payloads(stores.blobs), [change])
+
+
 async def _check_can_run(stores: Stores, task: Task) -> None:
-    """Raise TaskCannotRun if a dependency did not complete, after what `after_failure` says was done.
+    """Raise TaskCannotRun if it is too late for the task to start, after it was failed, or if a dependency did not
+    complete, after what `after_failure` says was done.
 
     A replayed task no longer waits for dependencies that had failed by then.
     """
+    if task.status in _UNSTARTED and (why := lateness(task, stores.clock.now())):
+        await decide(stores, task.id, ended_late, before=partial(_prepare_rollback, stores))
+        await settle_broken(stores)
+        raise TaskCannotRun(f"task {task.id} will not run: {why}")
     is_affected = task.depends_on and task.after_failure is not AfterFailure.RUN and task.generation == 1
     if not is_affected or task.is_final:
         return
@@ -104,7 +112,7 @@ async def comment(stores: Stores, task_id: str, text: str, *, actor: str) -> Tas
 
 
 async def revoke(stores: Stores, task_id: str, reason: str, *, actor: str) -> Task:
-    """Revoke an approval before the task runs. For those whose approval counts, and for operators."""
+    """Revoke an approval while no run holds the task. For those whose approval counts, and for operators."""
     people = await load_people(stores)
     if actor not in approvers(gate_for(await get(stores, task_id)), people.directory):
         await permitted(stores, actor, Permission.OPERATE, "revoke an approval that others gave")
@@ -139,6 +147,7 @@ async def break_glass(
 async def dismiss(stores: Stores, task_id: str, voter: str, reason: str, *, actor: str) -> Task:
     """Dismiss a reviewer's request for changes. For admins."""
     await permitted(stores, actor, Permission.ADMINISTER, "dismiss a request for changes")
+    await _check_can_run(stores, await get(stores, task_id))
     people = await load_people(stores)
     return await decide(
         stores, task_id, lambda task, now: decisions.dismiss(task, voter, reason, people, now=now, actor=actor)
@@ -151,6 +160,8 @@ async def start(stores: Stores, task_id: str, *, actor: str, check: Check = any_
     task = await get(stores, task_id)
     if actor not in (task.author_id, *review_of(task).editors):
         await permitted(stores, actor, Permission.OPERATE, "start tasks of others")
+    check(task)
+    await _check_can_run(stores, task)
     directory = (await load_people(stores)).directory
 
     def decision(task: Task, now: int) -> Change:
@@ -269,10 +280,10 @@ async def sweep_reviews(stores: Stores, payloads: Payloads) -> int:
     while True:
         query = TaskQuery(statuses=_WAITING, oldest_first=True, after=after, limit=_PAGE)
         page = await stores.tasks.find(query)
-        waiting = [task for task in page.tasks if task.status is not Status.SUBMITTED]
+        now = stores.clock.now()
+        waiting = [task for task in page.tasks if task.status is not Status.SUBMITTED or lateness(task, now)]
         if waiting:
             people = people or await load_people(stores)
-            now = stores.clock.now()
             standings = Standings(people, now)
             moves = (advance_review(task, people, now=now, standings=standings) for task in waiting)
             changes = [change for change in moves if change is not None]

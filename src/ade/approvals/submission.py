@@ -11,7 +11,7 @@ from ade.accounts.model import SYSTEM
 from ade.approvals import decisions
 from ade.approvals.decisions import born_held
 from ade.approvals.digest import check_size, read_preview
-from ade.approvals.errors import AuthorRequired, Denied, InvalidPolicy, InvalidSubject
+from ade.approvals.errors import AuthorRequired, Denied, InvalidPolicy, InvalidSubject, TaskCannotRun
 from ade.approvals.guard import GuardCase, GuardOccasion, GuardRuleSource, GuardRulesVerdict, GuardRuling, rule_on
 from ade.approvals.model import NO_AUTHOR, PastRun, Review, StartMode, with_editor
 from ade.approvals.repository import (
@@ -25,7 +25,7 @@ from ade.approvals.repository import (
     load_situation,
     usage_for,
 )
-from ade.approvals.review_requests import requested_by, review_of, unverified_writers
+from ade.approvals.review_requests import lateness, requested_by, review_of, unverified_writers
 from ade.approvals.rulebook import (
     MissingAuthor,
     Rulebook,
@@ -188,8 +188,7 @@ async def _spilled(payloads: Payloads, task: Task) -> Task:
 async def _admitted(
     stores: Stores, payloads: Payloads, task: Task, situation: ApprovalInputs, usage: ApprovalUsage
 ) -> Task:
-    names = [spec.resource for spec in task.locks]
-    await check_lock_permission(stores, situation.rulebook.locks, task.author_id, names)
+    await _check_locks(stores, task, situation)
     ruling = await ruled(stores, payloads, task, situation, GuardOccasion.ENQUEUE, usage)
     if ruling.verdict is GuardRulesVerdict.DENY:
         await log_denied(stores, task, ruling, GuardOccasion.ENQUEUE)
@@ -208,6 +207,11 @@ async def _admitted(
     if demand.is_automatic and (review.start is StartMode.BY_HAND or review.not_before is not None):
         return _to_be_assessed(task, review)  # not queued yet, although no reviewer is asked
     return born_held(held, demand, situation.people, now=now)
+
+
+async def _check_locks(stores: Stores, task: Task, situation: ApprovalInputs) -> None:
+    names = [spec.resource for spec in task.locks]
+    await check_lock_permission(stores, situation.rulebook.locks, task.author_id, names)
 
 
 def check_author(task: Task, situation: ApprovalInputs) -> None:
@@ -245,9 +249,14 @@ async def follow_up(stores: Stores, payloads: Payloads, stored: Sequence[Task]) 
 
 async def submit(stores: Stores, payloads: Payloads, task_id: str, *, actor: str | None = None) -> Task:
     """Freeze a draft and assess it; if its handler has a preview, once a worker has run that. The account that submits
-    a draft without an author counts as its author. Raises AuthorRequired and TooManyApprovals."""
-    task = await get(stores, task_id)
-    check_author(requested_by(task, actor), await load_situation(stores))
+    a draft without an author counts as its author. Raises AuthorRequired, LockNotPermitted, TaskCannotRun, and
+    TooManyApprovals."""
+    task, situation = await get(stores, task_id), await load_situation(stores)
+    written = requested_by(task, actor)
+    check_author(written, situation)
+    await _check_locks(stores, written, situation)
+    if task.status is Status.DRAFT and (why := lateness(task, stores.clock.now())):
+        raise TaskCannotRun(f"task {task.id} was not submitted: {why}; edit the draft, then submit it")
     has_preview = review_of(task).has_preview or await previews(stores, task.name)
     await _open_approval(stores, task)
     submitted = await decide(
@@ -321,8 +330,8 @@ async def carry_on(stores: Stores, payloads: Payloads, task: Task) -> tuple[Task
     Returns the task, and whether there was something to do.
     """
     review, after = review_of(task), task
-    if task.status is not Status.SUBMITTED:
-        return task, False
+    if task.status is not Status.SUBMITTED or lateness(task, stores.clock.now()):
+        return task, False  # the sweep ends one that is too late
     if not review.has_preview:
         after = await assess(stores, payloads, task.id, None)
         return after, after.version != task.version
@@ -403,7 +412,7 @@ async def assess(
 
         def decision(now_there: Task, now: int) -> Change | None:
             is_same = (review_of(now_there).preview_id, now_there.submitted_at) == (preview_id, task.submitted_at)
-            if now_there.status is not Status.SUBMITTED or not is_same:
+            if now_there.status is not Status.SUBMITTED or not is_same or lateness(now_there, now):
                 return None
             return decisions.assess(now_there, preview, demand, situation.people, now=now)
 

@@ -13,7 +13,7 @@ from ade.failures import FAILURES, MAX_THROTTLES, FailureKind, TaskError, grown_
 from ade.tasks.admission import LAST_MOMENT, check_task, is_own_step, needs_of
 from ade.tasks.changes import Change, ChangePrecondition, change
 from ade.tasks.identifiers import NOTIFY_PERSON
-from ade.tasks.lifecycle import Status, Verb
+from ade.tasks.lifecycle import CLAIMABLE, Status, Verb
 from ade.tasks.model import AfterFailure, Task
 from ade.tasks.outcomes import Deferred, Failed, Outcome, Released, Succeeded, Withheld
 
@@ -258,15 +258,23 @@ def break_chain(task: Task, *, failed_ids: tuple[str, ...], now: int) -> Change:
     return cancel(task, f"dependency failed: {message}", now=now)
 
 
-def miss_deadline(task: Task, *, now: int) -> Change:
-    """Fail a pending or stalled task whose deadline has passed."""
-    error = TaskError(
-        kind=FailureKind.DEADLINE_PASSED,
-        type="DeadlinePassed",
-        message="its deadline passed before it ran",
-        retryable=False,
-    )
-    return _fail(task, error, guard=ChangePrecondition(version=task.version), now=now)
+MISSED = "its deadline passed before it ran"
+
+
+def is_overdue(task: Task, now: int) -> bool:
+    """Whether the deadline of a task has passed, so that no run of it may start."""
+    return task.deadline is not None and now >= task.deadline
+
+
+def deadline_error(reason: str = MISSED) -> TaskError:
+    """Return the error of a task that can no longer start in time."""
+    return TaskError(kind=FailureKind.DEADLINE_PASSED, type="DeadlinePassed", message=reason, retryable=False)
+
+
+def miss_deadline(task: Task, *, now: int, reason: str = MISSED) -> Change:
+    """Fail a task that no run holds and that can no longer start in time. No one can vote on it afterwards."""
+    also = None if task.status in CLAIMABLE else _without_gate(task, reason, now)
+    return _fail(task, deadline_error(reason), guard=ChangePrecondition(version=task.version), now=now, also=also)
 
 
 def _check_editable(task: Task) -> None:

@@ -5,19 +5,18 @@ from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from msgspec import Raw
-
 from ade.accounts.model import SYSTEM
 from ade.approvals.decisions import is_bypassed, is_resumed, whole_gate
 from ade.approvals.digest import has_changed, wants_versions
 from ade.approvals.repository import RulebookCache
-from ade.approvals.rollback import is_needless
+from ade.approvals.rollback import NEEDLESS, is_needless
 from ade.approvals.run_gates import RunStep, check_before_run, check_tool_call, request_step_approval
 from ade.approvals.submission import admitted, follow_up, previewed
 from ade.errors import StoreUnavailable
 from ade.settings.runtime import RuntimeSettingsCache
 from ade.stores.ports import Stores
 from ade.tasks.admission import PREVIEW_SUFFIX, admit, is_rollback
+from ade.tasks.decisions import is_overdue
 from ade.tasks.enqueue import enqueue_plan
 from ade.tasks.handlers import Handler, Registry
 from ade.tasks.model import Task
@@ -72,7 +71,8 @@ class ApprovalChecker:
             return self._check_rollback(run, previews) if is_rollback(task) else None
         if handler is None or rules is None:
             return None
-        if task.review is None and not handler.definition.has_preview:
+        is_late = is_overdue(task, self._stores.clock.now())
+        if task.review is None and not handler.definition.has_preview and not is_late:
             rulebook = rules.fresh()
             if rulebook is not None and not rulebook.guard:
                 return None
@@ -80,16 +80,16 @@ class ApprovalChecker:
 
     async def _check_rollback(self, run: Run, previews: PreviewRunner) -> Outcome | None:
         if await is_needless(self._stores, self._payloads, run.task):
-            return Succeeded(Raw(b"null"))
+            return Succeeded(NEEDLESS)
         if run.handler is None or self._rules is None:
             return None
         return await self._check(run, run.handler, self._rules, previews)
 
     async def _check(self, run: Run, handler: Handler, rules: RulebookCache, previews: PreviewRunner) -> Outcome | None:
         rulebook = await rules.current()
-        if run.task.review is None and not handler.definition.has_preview and not rulebook.guard:
+        has_preview, is_late = handler.definition.has_preview, is_overdue(run.task, self._stores.clock.now())
+        if run.task.review is None and not has_preview and not is_late and not rulebook.guard:
             return None
-        has_preview = handler.definition.has_preview
         is_as_previewed = partial(self._is_as_previewed, run, handler, previews) if has_preview else None
         return await check_before_run(
             self._stores, self._payloads, run.task, is_as_previewed, version=self._version(run)

@@ -22,7 +22,7 @@ from ade.stores.ports import AGENT, DONE, WORK, ClaimRequest
 from ade.tasks.admission import is_own_step
 from ade.tasks.arguments import CODING_ERRORS, to_json, to_plain
 from ade.tasks.changes import Change
-from ade.tasks.decisions import run_timeout_ms, settle
+from ade.tasks.decisions import is_overdue, run_timeout_ms, settle
 from ade.tasks.identifiers import is_task_id
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import OutputLine, Task, Worker
@@ -314,7 +314,7 @@ async def _locks(services: Services, task: Task, lease_ms: int) -> tuple[LockIte
 
 async def _check(services: Services, task: Task, version: str) -> Outcome | None:
     """Check approvals like a worker on the store. ADE's internal tasks, which the check skips, never get here."""
-    if task.review is None:
+    if task.review is None and not is_overdue(task, services.stores.clock.now()):
         rulebook, _ = await services.rules()
         if not rulebook.guard:
             return None
