@@ -12,6 +12,7 @@ from ade import Ade
 from ade.accounts.model import Account, Directory
 from ade.approvals import repository as approvals_repository
 from ade.approvals import views as approvals_views
+from ade.approvals.audit_check import LoggedRecords
 from ade.approvals.decisions import is_bypassed
 from ade.approvals.digest import digest_for
 from ade.approvals.errors import TooManyApprovals
@@ -29,10 +30,10 @@ from ade.approvals.model import (
     Subject,
     Vote,
 )
-from ade.approvals.review_requests import ReviewerDirectory, Standings
+from ade.approvals.review_requests import ReviewerDirectory, Standings, requested
 from ade.settings import load, runtime
 from ade.tasks.model import Task
-from tests.domain import Role, Stores, User, add_user, read_rulebook
+from tests.domain import ApprovalProof, Event, Role, Stores, User, add_user, read_rulebook
 from tests.stores.urls import store_url
 
 POLICY = Policy(
@@ -84,6 +85,37 @@ def test_a_request_for_changes_is_not_forgotten() -> None:
     review = with_gates(Review(), 1, votes=(vote,), state=GateState.SUPERSEDED)
 
     assert with_gates(review, *range(2, 2 + 2 * MOST_GATES), state=GateState.STALE).gates[0].votes == (vote,)
+
+
+def differences(review: Review, *logged: Gate) -> list[str]:
+    records = LoggedRecords(ApprovalProof())
+    for each in logged:
+        assert records.add(requested(each, now=each.opened_at)) is None
+    records.add(Event(type="task.edited", at=100, task_id="t"))  # so that no gate is the one for its arguments
+    return list(records.task_differences(Task(id="t", name="pay", review=review)))
+
+
+def test_an_audit_reports_missing_gates_unless_a_full_record_has_dropped_them() -> None:
+    after = gate(1, step=AFTER_THE_FACT, state=GateState.REJECTED)
+    logged = [after, *(gate(number, state=GateState.SUPERSEDED) for number in range(2, 2 + 2 * MOST_GATES))]
+    review = with_gates(Review(gates=(after,)), *range(2, 2 + 2 * MOST_GATES), state=GateState.SUPERSEDED)
+    assert len(review.gates) == MOST_GATES
+    assert differences(review, *logged) == []
+
+    few, missing = logged[:5], "is in the log, and missing in the record"
+    for removed in few:
+        rest = Review(gates=tuple(each for each in few if each is not removed))
+        assert differences(rest, *few) == [f"task t: approval {removed.id} {missing}"]
+    for removed in (review.gates[0], review.gates[-1]):
+        fake = gate(99)  # it keeps the record full
+        rest = Review(gates=(*(each for each in review.gates if each is not removed), fake))
+        assert f"task t: approval {removed.id} {missing}" in differences(rest, *logged)
+
+
+@pytest.mark.parametrize("change", [{"is_bypassed": True}, {"early": (0,)}, {"after_throttles": 3}])
+def test_an_audit_reports_an_edited_gate(change: dict[str, Any]) -> None:
+    [line] = differences(Review(gates=(gate(1, **change),)), gate(1))
+    assert line.startswith("task t: approval t.1 ")
 
 
 def test_gates_that_differ_only_in_their_task_are_evaluated_once() -> None:

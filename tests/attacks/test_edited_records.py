@@ -11,8 +11,9 @@ import redis
 from ade.approvals.delegations import DELEGATIONS
 from ade.approvals.review_requests import review_of
 from tests.attacks.site import PASSWORD, Site
+from tests.attacks.test_a_task_without_an_author import program
 from tests.attacks.test_an_admins_token import signed_in
-from tests.domain import Delegation
+from tests.domain import Delegation, User, add_user
 
 GUARD = [{"do": "demand", "name": "pay", "policy": "one", "reason": "money"}]
 POLICY = [{"id": "one", "rules": [{"needed": 1, "roles": ["reviewer"]}]}]
@@ -181,6 +182,60 @@ async def test_approvals_that_were_removed_are_reported(site: Site, database: Da
     task_id = await _reviewed(site)
     database.task(task_id, lambda task: task.pop("review"))
     assert f"task {task_id}: approval {task_id}.1 is in the log, and missing in the record" in await _verify(site)
+
+
+async def test_the_review_of_a_bypass_that_was_removed_is_reported(site: Site, database: Database) -> None:
+    """With its gate, the owner of the database removes the rejection in it."""
+    await site.rules(guard=GUARD, policy=POLICY)
+    task_id = await _reviewed(site)
+    await _do(site, "ada", "POST", f"/approvals/{task_id}/break-glass", {"reason": "now", "password": PASSWORD})
+    await site.until(task_id, "completed")
+    after = next(gate for gate in review_of(await site.task(task_id)).gates if gate.step)
+    rejection = {"decision": "reject", "digest": after.digest, "approval": after.id, "reason": "never"}
+    assert (await site.ask("rita", "POST", f"/approvals/{task_id}/respond", rejection)).status == 200
+    assert await _verify(site) == []
+    database.task(task_id, lambda task: task["review"]["gates"].pop(0))
+    assert await _verify(site) == [f"task {task_id}: approval {after.id} is in the log, and missing in the record"]
+
+
+async def test_so_is_the_review_of_a_step(site: Site, database: Database) -> None:
+    task_id = (await site.enqueue("drop", args={"table": "people"}))["id"]
+    await site.until(task_id, "reviewing")
+    assert (await site.vote("rita", task_id, "respond", text="never drop it")).status == 200
+    await site.until(task_id, "completed")
+    assert await _verify(site) == []
+    database.task(task_id, lambda task: task["review"].update(gates=[]))
+    assert await _verify(site) == [f"task {task_id}: approval {task_id}.1 is in the log, and missing in the record"]
+
+
+async def test_an_unknown_author_who_was_removed_from_a_gate_is_reported(site: Site, database: Database) -> None:
+    """The gate is blocked until the author has an account. Without that author, other people could approve it."""
+    await site.rules(guard=GUARD, policy=POLICY, authors={"missing": "block"})
+    async with program(site, "ghost") as app:
+        task_id = (await app.enqueue("pay", {"to": "mallory"}, max_attempts=1)).id
+    assert await _verify(site) == []
+
+    def forget(task: dict[str, Any]) -> None:
+        gate = task["review"]["gates"][-1]
+        assert gate.pop("unverified") == ["ghost"]
+        gate["state"] = "open"
+
+    database.task(task_id, forget)
+    assert await _verify(site) == [f"task {task_id}: approval {task_id}.1 is not what was requested (unverified)"]
+    assert (await site.vote("rob", task_id)).status == 200
+    await site.until(task_id, "completed")
+    report = (await site.ask("olga", "POST", "/audit/verify", {})).json()
+    assert f"task {task_id} was queued under approval {task_id}.1, which was not met" in report["broken"]
+
+
+async def test_an_unknown_author_who_gets_an_account_is_no_difference(site: Site) -> None:
+    await site.rules(guard=GUARD, policy=POLICY, authors={"missing": "block"})
+    async with program(site, "ghost") as app:
+        task_id = (await app.enqueue("pay", {"to": "landlord"}, max_attempts=1)).id
+    await add_user(site.stores, User(id="ghost"), password=PASSWORD)
+    assert (await site.vote("rob", task_id)).status == 200
+    await site.until(task_id, "completed")
+    assert await _verify(site) == []
 
 
 async def test_another_result_is_reported(site: Site, database: Database) -> None:

@@ -1,6 +1,6 @@
 """Verifies an audit copy: its chain, the approval of every run, and that the stored records match the log."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -10,7 +10,7 @@ from ade.accounts.users import USERS
 from ade.approvals.delegations import DELEGATIONS, RETENTION_MS
 from ade.approvals.digest import digest_at, digest_of
 from ade.approvals.errors import InvalidSubject
-from ade.approvals.model import AFTER_THE_FACT, MOST_GATES, Delegation, Gate, GateState
+from ade.approvals.model import AFTER_THE_FACT, MOST_GATES, Delegation, Gate, GateState, Review
 from ade.approvals.proof import ApprovalProof, LoggedDelegation
 from ade.approvals.repository import CURRENT, EDITIONS, NEWEST, RULEBOOK_CHANGED, RulebookVersion
 from ade.approvals.review_requests import review_of
@@ -29,7 +29,7 @@ _MOST_LISTED = 1_000
 # What is settled when approval is requested, and never changes.
 _REQUESTED = (
     *("digest", "subject", "policy", "policies", "required", "code", "conflicts", "opened_at", "step", "reason"),
-    *("generation", "after_attempt", "in_batch", "is_automatic"),
+    *("generation", "after_attempt", "after_throttles", "in_batch", "is_automatic", "unverified"),
 )
 _EDITED = frozenset({"task.edited", "task.submitted", "task.replayed"})
 
@@ -211,10 +211,9 @@ class LoggedRecords:
                 yield from _of_gate(task, gate, gates[gate.id], is_passed=gate.id in logged.passed)
             elif not self._is_older(gate.opened_at):
                 yield f"task {task.id}: approval {gate.id} is in the record, and not in the log"
+        for missing in _missing(review, gates):
+            yield f"task {task.id}: approval {missing.id} is in the log, and missing in the record"
         if logged.gate:
-            known = {gate.id for gate in review.gates}
-            if logged.gate not in known and len(known) < MOST_GATES:
-                yield f"task {task.id}: approval {logged.gate} is in the log, and missing in the record"
             yield from _of_subject(task, gates.get(logged.gate))
         yield from _of_result(task, logged)
 
@@ -292,11 +291,26 @@ class LoggedRecords:
         return [] if actual == logged == stored.digest else [f"{what} is not what was applied: its rules were edited"]
 
 
+def _missing(review: Review, logged: Mapping[str, Gate]) -> Iterator[Gate]:
+    """Yield the gates of the log that the record must still hold. Old ones are dropped only from a full record, and
+    never the newest, a bypassed one, or those that limit later gates."""
+    stored = {gate.id for gate in review.gates}
+    newest = max((gate.number for gate in logged.values()), default=0)
+    for gate in logged.values():
+        stays = gate.number == newest or gate.is_bypassed or gate.still_decides
+        if gate.id not in stored and (stays or len(stored) < MOST_GATES):
+            yield gate
+
+
 def _of_gate(task: Task, stored: Gate, logged: Gate, *, is_passed: bool) -> Iterator[str]:
     where = f"task {task.id}: approval {stored.id}"
     changed = [name for name in _REQUESTED if getattr(stored, name) != getattr(logged, name)]
     if changed:
         yield f"{where} is not what was requested ({', '.join(changed)})"
+    if stored.is_bypassed != logged.is_bypassed:
+        yield f"{where} is {'bypassed' if stored.is_bypassed else 'not bypassed'} in the record, and not so by the log"
+    if stored.early != logged.early:
+        yield f"{where} has early escalation steps that are not those of the log"
     for vote in stored.votes:
         if vote not in logged.votes:
             yield f"{where} has a vote by {vote.voter} ({vote.decision}) that is not in the log"

@@ -18,7 +18,6 @@ from ade.approvals.model import (
     DELEGATION_CREATED,
     DELEGATION_REVOKED,
     MAX_DELEGATION_MS,
-    NO_AUTHOR,
     Delegation,
     Gate,
     GateState,
@@ -167,8 +166,7 @@ class ApprovalProof:
             gate = msgspec.convert(event.payload["gate"], Gate)
         except (KeyError, msgspec.ValidationError) as error:
             return f"approval.requested of task {event.task_id} does not contain a valid request: {error}"
-        nameless = tuple(name for name in gate.unverified if name == NO_AUTHOR)  # others might have accounts by now
-        watched.gates[gate.id] = structs.replace(gate, votes=(), early=(), unverified=nameless)
+        watched.gates[gate.id] = structs.replace(gate, votes=(), early=())
         if gate.step != AFTER_THE_FACT:
             watched.newest = gate.id
         return None
@@ -221,6 +219,9 @@ class ApprovalProof:
 
     def _bypass(self, watched: _GovernedTask, event: Event) -> str | None:
         watched.bypassed = str(event.payload.get("digest"))
+        gate = watched.gates.get(str(event.payload.get("approval")))
+        if gate is not None:
+            watched.gates[gate.id] = structs.replace(gate, is_bypassed=True)
         return None
 
     def _undo(self, watched: _GovernedTask, _event: Event) -> str | None:
@@ -272,7 +273,9 @@ class ApprovalProof:
                 accounts.setdefault(owner, self._account(owner, vote.owner_roles))
         for vote in gate.votes:  # an account's own vote is the better source
             accounts[vote.voter] = self._account(vote.voter, vote.roles, vote.person)
-        standing = evaluate(structs.replace(gate, state=GateState.OPEN), Directory(accounts.values()), (), at)
+        unverified = tuple(name for name in gate.unverified if name not in self._added)  # others have accounts by now
+        undecided = structs.replace(gate, state=GateState.OPEN, unverified=unverified)
+        standing = evaluate(undecided, Directory(accounts.values()), (), at)
         if standing.state is GateState.APPROVED or (standing.state is GateState.RESPONDED and gate.step):
             return ""  # after a response, a run continues without the step
         return f"it was {standing.state}, with {', '.join(standing.missing) or 'nothing'} missing"
