@@ -200,6 +200,41 @@ def test_a_person_and_the_delegates_of_that_person_are_one_vote() -> None:
     assert judged([by_bob, structs.replace(against, seq=5), cyd], gate(named)).state is GateState.OPEN
 
 
+def test_who_votes_for_another_is_not_represented() -> None:
+    """Bob votes for Ada, and Cyd for Bob. Bob has voted, so they are not two of Ada and Bob."""
+    named = Policy(id="named", rules=(PolicyRule(needed=2, users=frozenset({"ada", "bob"})),))
+    for_ada, for_bob = vote(1, "bob", chain=("ada", "bob")), vote(2, "cyd", chain=("bob", "cyd"))
+    away = [delegated("ada", "bob"), delegated("bob", "cyd")]
+
+    for votes in ([for_ada, for_bob], [structs.replace(for_bob, seq=1), structs.replace(for_ada, seq=2)]):
+        standing = judged(votes, gate(named), delegations=away)
+        assert (standing.state, standing.approved_by) == (GateState.OPEN, ("bob",))
+    voted = structs.replace(gate(named), votes=(for_ada,))
+    assert admitting_chain(voted, "cyd", "bob", Directory(PEOPLE.values()), away, 100) is None
+    assert judged([for_ada, vote(3, "ada"), vote(4, "bob")], gate(named)).state is GateState.APPROVED
+
+
+def test_a_person_who_votes_through_a_delegation_to_an_own_account_can_vote_again() -> None:
+    named = Policy(id="named", rules=(PolicyRule(needed=1, users=frozenset({"ada"})),))
+    accounts = Directory([PEOPLE["ada"], structs.replace(PEOPLE["bob"], person="ada")])
+    first = vote(1, "bob", chain=("ada", "bob"), person="ada")
+    voted = structs.replace(gate(named), votes=(first,))
+
+    assert evaluate(voted, accounts, [delegated("ada", "bob")], 100).state is GateState.APPROVED
+    assert admitting_chain(voted, "bob", "ada", accounts, [delegated("ada", "bob")], 100) == ("ada", "bob")
+
+
+def test_unlinking_accounts_does_not_multiply_the_votes_for_their_person() -> None:
+    """Bob votes for Ada and Cyd for an account of hers, or Ada votes too. Then the account is unlinked."""
+    named = Policy(id="named", rules=(PolicyRule(needed=2, users=frozenset({"ada", "dan"})),))
+    by_bob = vote(1, "bob", chain=("ada", "bob"))
+    by_cyd = vote(2, "cyd", chain=("dan", "cyd"), owner_person="ada")
+
+    assert judged([by_bob, structs.replace(by_cyd, owner_person="")], gate(named)).state is GateState.APPROVED
+    for votes in ([by_bob, by_cyd], [by_cyd, vote(3, "ada")], [by_bob, by_cyd, vote(3, "dan")]):
+        assert judged(votes, gate(named)).state is GateState.OPEN
+
+
 def test_a_vote_for_one_who_has_voted_is_not_accepted() -> None:
     named = Policy(id="named", rules=(PolicyRule(needed=2, users=frozenset({"ada", "cyd"})),))
     away, people = [delegated("ada", "bob"), delegated("cyd", "bob")], Directory(PEOPLE.values())

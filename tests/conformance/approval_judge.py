@@ -282,13 +282,13 @@ class Judge:
         return self._once_for_each(counted)
 
     def _once_for_each(self, counted: dict[str, Any]) -> dict[str, tuple[dict[str, Any], set[int]]]:
-        """Of the approvals for one person only one counts: that person's own, or the newest of the delegates."""
-        voted = {who for who, (vote, _) in counted.items() if not vote.get("chain")}
+        """A person who has voted, in whatever name, is not represented; others once, by the newest delegate."""
         found, newest = {}, {}
         for who, (vote, rules) in sorted(counted.items(), key=lambda each: each[1][0]["seq"]):
-            if vote["decision"] != "approve" or not vote.get("chain"):
+            owner = self._who((vote.get("chain") or [vote["voter"]])[0])
+            if vote["decision"] != "approve" or owner == who:
                 found[who] = vote, rules
-            elif (owner := self._who(vote["chain"][0])) not in voted:
+            elif owner not in counted:
                 newest[owner] = who
         return found | {who: counted[who] for who in newest.values()}
 

@@ -161,7 +161,8 @@ def admitting_chain(
     if voter is None:
         return None
     for chain in eligibility.chains(voter, now):
-        if on_behalf_of not in (None, chain[0]) or (len(chain) > 1 and has_voted(gate, chain[0], directory)):
+        is_for_another = directory.who(chain[0]) != voter.who
+        if on_behalf_of not in (None, chain[0]) or (is_for_another and has_voted(gate, chain[0], directory)):
             continue
         if eligibility.admitting(voter, chain, now):
             return chain if len(chain) > 1 else ()
@@ -169,9 +170,9 @@ def admitting_chain(
 
 
 def has_voted(gate: Gate, account_id: str, directory: Directory) -> bool:
-    """Whether the person behind the account has voted, so that no delegate can."""
-    eligibility = _Eligibility(gate, directory, ())
-    return directory.who(account_id) in eligibility.own_voters(eligibility.counted(gate.votes))
+    """Whether the person behind the account has voted, in any name, so that no delegate can."""
+    who = directory.who(account_id)
+    return any(who in names for names, _ in _Eligibility(gate, directory, ()).valid(gate.votes))
 
 
 def seats(gate: Gate, directory: Directory) -> tuple[tuple[str, ...], ...]:
@@ -225,6 +226,17 @@ def unverified_writers(gate: Gate, directory: Directory) -> tuple[str, ...]:
     return tuple(name for name in gate.unverified if directory.get(name) is None)
 
 
+def _newest_of_each(votes: Sequence[tuple[frozenset[str], Vote]]) -> list[tuple[frozenset[str], Vote]]:
+    """Return the newest vote for each person. Accounts that belonged to one person when the vote was given still count
+    as one, whatever was changed since: votes with a name in common are those of one person."""
+    newest: list[tuple[frozenset[str], Vote]] = []
+    for names, vote in sorted(votes, key=lambda each: each[1].seq):
+        same = [each for each in newest if each[0] & names]
+        newest = [each for each in newest if each not in same]
+        newest.append((names.union(*(known for known, _ in same)), vote))
+    return newest
+
+
 class _Eligibility:
     """Who can vote at a gate, and for which of its rules."""
 
@@ -240,36 +252,35 @@ class _Eligibility:
 
     def counted(self, votes: Sequence[Vote]) -> dict[str, Vote]:
         """Return the newest vote of each person, if it counts. A vote that no longer counts does not revive an older
-        one. Of the approvals for one person, only one counts: the person's own, or the newest of the delegates."""
-        newest: list[tuple[set[str], Vote]] = []
-        for vote in sorted(votes, key=lambda vote: vote.seq):
-            if vote.is_dismissed or vote.digest != self._gate.digest:
-                continue
-            # Accounts that belonged to one person when they voted still count as one, whatever was changed since.
-            names = {self._directory.who(vote.voter), vote.person or vote.voter}
-            for known, _ in (same := [each for each in newest if each[0] & names]):
-                names |= known
-            newest = [each for each in newest if each not in same] + [(names, vote)]
-        counted = {self._directory.who(vote.voter): vote for _, vote in newest if not self.why_not(vote)}
-        voted = self.own_voters(counted)
-        delegates = {
-            self._directory.who(vote.chain[0]): who
-            for who, vote in sorted(counted.items(), key=lambda each: each[1].seq)
-            if vote.chain and vote.decision is Decision.APPROVE
-        }
-        return {
-            who: vote
-            for who, vote in counted.items()
-            if not vote.chain
-            or vote.decision is not Decision.APPROVE
-            or ((person := self._directory.who(vote.chain[0])) not in voted and delegates[person] == who)
-        }
+        one. A person who has voted, in any name, is not represented by others: approvals on behalf of that person do
+        not count. Of several approvals on behalf of one person, the newest counts."""
+        valid = self.valid(votes)
+        approvals = [
+            (self._represented(vote), vote)
+            for names, vote in valid
+            if vote.decision is Decision.APPROVE and self._is_for_another(names, vote)
+        ]
+        voters = frozenset[str]().union(*(names for names, _ in valid))
+        kept = {vote.seq for represented, vote in _newest_of_each(approvals) if represented.isdisjoint(voters)}
+        dropped = {vote.seq for _, vote in approvals} - kept
+        return {self._directory.who(vote.voter): vote for _, vote in valid if vote.seq not in dropped}
 
-    @staticmethod
-    def own_voters(counted: Mapping[str, Vote]) -> set[str]:
-        """Return the people who have voted themselves."""
-        own = {who: vote for who, vote in counted.items() if not vote.chain}
-        return {*own, *(vote.person for vote in own.values() if vote.person)}
+    def valid(self, votes: Sequence[Vote]) -> list[tuple[frozenset[str], Vote]]:
+        """Return the newest vote of each person with the names of that person, if it counts by itself."""
+        known = [
+            (frozenset({self._directory.who(vote.voter), vote.person or vote.voter}), vote)
+            for vote in votes
+            if not vote.is_dismissed and vote.digest == self._gate.digest
+        ]
+        return [(names, vote) for names, vote in _newest_of_each(known) if not self.why_not(vote)]
+
+    def _represented(self, vote: Vote) -> frozenset[str]:
+        """Return the names of the person whose slot it is."""
+        owner = vote.chain[0]
+        return frozenset({self._directory.who(owner), vote.owner_person or owner})
+
+    def _is_for_another(self, names: frozenset[str], vote: Vote) -> bool:
+        return bool(vote.chain) and names.isdisjoint(self._represented(vote))
 
     def filled(self, counted: Mapping[str, Vote]) -> dict[Slot, str]:
         """Return the slots that the approvals among these votes fill, and the person in each."""
@@ -318,7 +329,8 @@ class _Eligibility:
             return "it came too late"
         if voter is None or not voter.is_active or not voter.is_human:
             return f"{vote.voter} is not an active person"
-        if any(self._is_conflicted(member) for member in (voter.id, vote.person or voter.id, *vote.chain)):
+        members = (voter.id, vote.person or voter.id, *vote.chain, vote.owner_person or voter.id)
+        if any(self._is_conflicted(member) for member in members):
             return f"{vote.voter}, or the person represented, is involved in the task"
         has_say = self.rules_for(vote) or (vote.decision in _DENIALS and self.has_veto(vote))
         return "" if has_say else f"no rule includes {vote.voter} any longer"

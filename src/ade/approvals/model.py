@@ -262,6 +262,7 @@ class Vote(Struct, frozen=True, kw_only=True, omit_defaults=True):
     roles: frozenset[str] = frozenset()  # the voter's roles at that time, for the record
     owner_roles: frozenset[str] = frozenset()  # the slot owner's roles, if that is another account
     person: str = ""  # the person behind the voter, if one human has several accounts
+    owner_person: str = ""  # the person behind the slot owner, if that is another account
     reason: str = ""
     via: str = ""  # how it was cast: cli, http, batch, ...
     password_set_by: str = ""  # another account that set the voter's password in the week before, and so knew it

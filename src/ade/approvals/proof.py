@@ -270,7 +270,7 @@ class ApprovalProof:
         accounts: dict[str, Account] = {}
         for vote in gate.votes:
             for owner in vote.chain[:1]:
-                accounts.setdefault(owner, self._account(owner, vote.owner_roles))
+                accounts.setdefault(owner, self._account(owner, vote.owner_roles, vote.owner_person))
         for vote in gate.votes:  # an account's own vote is the better source
             accounts[vote.voter] = self._account(vote.voter, vote.roles, vote.person)
         unverified = tuple(name for name in gate.unverified if name not in self._added)  # others have accounts by now

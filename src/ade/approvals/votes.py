@@ -20,7 +20,6 @@ from ade.approvals.gates import admitting_chain, has_voted
 from ade.approvals.model import (
     MAX_STEP_REQUESTS,
     UNDECIDED,
-    Chain,
     Decision,
     Gate,
     GateState,
@@ -116,6 +115,7 @@ def cast(task: Task, ballot: VoteRequest, people: ReviewerDirectory, *, now: int
         raise NotEligible(_not_asked(gate, ballot, people, now))
     if sum(vote.voter == voter.id for vote in gate.votes) >= _MOST_ANSWERS:
         raise NotEligible(f"{voter.id} has changed the vote {_MOST_ANSWERS} times here; someone else must answer")
+    owner = people.directory.get(chain[0]) if chain else None
     vote = Vote(
         seq=len(gate.votes) + 1,
         voter=voter.id,
@@ -124,8 +124,9 @@ def cast(task: Task, ballot: VoteRequest, people: ReviewerDirectory, *, now: int
         at=now,
         chain=chain or (),
         roles=voter.roles,
-        owner_roles=_owner_roles(chain, people),
+        owner_roles=frozenset() if owner is None else owner.roles,
         person=voter.person,
+        owner_person="" if owner is None else owner.person,
         reason=ballot.reason,
         via=ballot.via,
         text=ballot.text,
@@ -135,11 +136,6 @@ def cast(task: Task, ballot: VoteRequest, people: ReviewerDirectory, *, now: int
     if ballot.args is not None:
         return _edited(task, gate, vote, ballot.args, people, now=now)
     return with_vote(task, structs.replace(gate, votes=(*gate.votes, vote)), vote, people, now=now)
-
-
-def _owner_roles(chain: Chain | None, people: ReviewerDirectory) -> frozenset[str]:
-    owner = people.directory.get(chain[0]) if chain else None
-    return frozenset() if owner is None else owner.roles
 
 
 def with_vote(task: Task, gate: Gate, vote: Vote, people: ReviewerDirectory, *, now: int) -> Change:
