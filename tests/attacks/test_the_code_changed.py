@@ -205,6 +205,61 @@ async def test_code_that_no_one_knew_is_approved_again_where_that_is_required(
         assert task.review.gates[-1].reason.startswith("no version of the code was known when it was approved")
 
 
+def _undoable(version: str, recipient: str = "") -> Tasks:
+    """What the functions call decides who gets the money, which no hash of their source shows."""
+
+    def tasks(app: Ade, done: list[Any]) -> None:
+        def note(what: str, to: str) -> str:
+            done.append({what: recipient or to})
+            return what
+
+        @app.task(name="transfer", queue="far", version=version)
+        async def wire(to: str) -> str:
+            return note("wired", to)
+
+        @wire.rollback
+        async def undo(to: str) -> str:
+            return note("undone", to)
+
+    return tasks
+
+
+ROLLBACKS = [{**GUARD[0], "name": "transfer*"}]
+
+
+async def test_a_declared_version_covers_the_rollback(site: Site) -> None:
+    """Workers behind HTTP run no task that has a rollback."""
+    await site.rules(guard=ROLLBACKS, policy=POLICY)
+    await settings_runtime.switch(site.stores, "require_code_version", True, actor="ada")
+    only_declared = {"worker.code_version": "declared"}
+    async with _here(site, _undoable("1.0"), **only_declared):
+        await _until_registered(site)
+        task_id = await _approved(site)
+        await site.until(task_id, "completed")
+        undo = (await site.ask("olga", "POST", f"/tasks/{task_id}/rollback")).json()["id"]
+        assert (await site.task(undo)).review.gates[-1].code == "1.0"  # type: ignore[union-attr]
+    await site.vote("rita", undo)
+    async with _here(site, _undoable("2.0", "mallory"), **only_declared):
+        task = await site.until(undo, "reviewing", "completed")
+    assert task.review is not None
+    assert "(version 2.0, approved 1.0)" in task.review.gates[-1].reason
+    assert site.done == [{"wired": "landlord"}]
+
+
+@WORKERS
+async def test_code_without_a_version_does_not_run_where_one_is_required(site: Site, worker: Work) -> None:
+    await site.rules(guard=GUARD, policy=POLICY)
+    await settings_runtime.switch(site.stores, "require_code_version", True, actor="ada")
+    only_declared = {"worker.code_version": "declared"}
+    await _registered(site, worker, _honest, **only_declared)
+    task_id = await _approved(site)
+    async with worker(site, _crooked, **only_declared):
+        task = await site.until(task_id, "reviewing", "completed")
+    assert task.review is not None
+    assert "a version of the code is required, and its worker reports none" in task.review.gates[-1].reason
+    assert site.done == []
+
+
 @WORKERS
 async def test_nor_does_a_file_that_changed_after_its_worker_started_run(
     site: Site, worker: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

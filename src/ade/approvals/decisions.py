@@ -351,16 +351,16 @@ def meets(gate: Gate, required: Sequence[str]) -> bool:
 
 
 def code_change(approved: str, version: str, *, is_required: bool = False) -> str:
-    """Return why the approval of one version of the code does not cover another; empty if it does.
-
-    An approval without a version was given before any worker had registered the task, or while versions were off. It
-    covers every version, unless one is required.
-    """
-    if approved == version or not (approved or is_required):
+    """Return why the approval of one version of the code does not cover another; empty if it does. An approval without
+    a version, from before any worker had registered the task, covers every version, unless one is required: then no
+    approval covers code without a version."""
+    if approved and approved != version:
+        return f"the code has changed since it was approved (version {version or 'unknown'}, approved {approved})"
+    if approved or not is_required:
         return ""
-    if not approved:
-        return f"no version of the code was known when it was approved (version {version})"
-    return f"the code has changed since it was approved (version {version or 'unknown'}, approved {approved})"
+    if not version:
+        return "a version of the code is required, and its worker reports none; declare one (version=...)"
+    return f"no version of the code was known when it was approved (version {version})"
 
 
 def code_change_since(task: Task, version: str) -> str:

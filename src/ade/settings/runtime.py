@@ -79,7 +79,8 @@ FEATURES: Mapping[str, Feature] = {
     ),
     "require_code_version": Feature(
         default=False,
-        about="a task that was approved before a worker had reported a version of its code must be approved again",
+        about="a task that was approved before a worker had reported a version of its code must be approved again, and"
+        " does not start without a version",
     ),
     "batch_approvals": Feature(default=True, about="one answer may be given to many approvals at once"),
 }

@@ -204,6 +204,8 @@ def with_part(registry: Registry, handler: Handler, part: str, function: Callabl
         "queue": definition.queue,
         "priority": definition.priority,
     }
+    if definition.version:
+        declared["version"] = definition.version  # one version for all code of a task
     own = make_handler(function, declared)
     _check_fits(handler, own, part)
     registry.add(own)
