@@ -193,8 +193,12 @@ class TaskHistories(StoreHistories):
     def finish_late(self, number: int) -> None:
         """A run whose lease expired can end until another one claims its task."""
         late = self.lost[number % len(self.lost)]
-        known, change = self.model.shown(late.id), self.scene.success(late, "2")
+        change = self.scene.success(late, "2")
         [answer] = self.do(self.scene.stores.tasks.commit_each([change]))
+        if late.id not in self.model.entries:  # pruned
+            assert isinstance(answer, StaleLease)
+            return
+        known = self.model.shown(late.id)
         if known.run_id == late.run_id and known.status is Status.STALLED:
             assert answer is None
             after = structs.replace(change.after, version=known.version + 1)
