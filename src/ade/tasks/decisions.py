@@ -285,8 +285,8 @@ def _check_editable(task: Task) -> None:
 
 
 def check_removable(task: Task) -> None:
-    """Raise InvalidTask for a task that delivers a notification: whoever could cancel or discard it could take over an
-    account, and the person would not be notified."""
+    """Raise InvalidTask for a task that delivers a notification: otherwise an attacker could take over an account, and
+    the person would not be notified."""
     if task.name == NOTIFY_PERSON:
         raise InvalidTask(
             f"{task.name} is an internal task of ADE that notifies a person, and can be neither cancelled nor discarded"
