@@ -255,7 +255,11 @@ def test_no_moment_is_too_early_to_cancel_the_task(
         return handle
 
     monkeypatch.setattr(Agents, "enqueue_run", stored_and_told_to_end)
-    answer = desk("run", "--agent", "coder", "[[hang]]")
+    before = signal.signal(number, signal.SIG_DFL)  # it is ignored below `nohup`
+    try:
+        answer = desk("run", "--agent", "coder", "[[hang]]")
+    finally:
+        signal.signal(number, before)
 
     assert answer.code == 130
     [task] = desk("tasks", "--json").json["items"]

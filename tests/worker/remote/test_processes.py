@@ -146,6 +146,7 @@ async def _other_token(served: Served) -> str:
     return await served.token(Role.ADMIN)
 
 
+@pytest.mark.long  # a claim that waits at the server ends first
 async def test_the_process_of_a_worker_ends_with_a_message_when_its_token_is_revoked(tmp_path: Path) -> None:
     async with served_on("sqlite", tmp_path) as served:
         crew, client = await crew_on(served, tmp_path)

@@ -162,6 +162,7 @@ async def test_one_that_was_never_answered_can_be_stopped() -> None:
     assert handover.left_behind == ()
 
 
+@pytest.mark.long  # a claim that waits at the server ends first
 async def test_a_worker_whose_token_was_revoked_stops_and_says_so(server: ServerHarness, app: Ade) -> None:
     @app.task
     async def plain() -> int:
