@@ -155,6 +155,7 @@ async def test_every_kind_of_process_notices_within_a_second_and_none_creates_a_
     ]
     server = scene.start("server", "ade.cli", "serve", "--port", "0", "--json")
     await server.until_it_says("worker.started")
+    await server.until_it_says('"serving"')  # before, it has nothing that could be lost, and ends
     await followers[0].until_it_says("task.created")
     await followers[1].until_it_says("{")
 
