@@ -337,7 +337,7 @@ class DeadWorker:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             capacity = (os.fstat(descriptor).st_size - _CLAIM_AT) // (_RUN_ID_SIZE + _RUN.size)
-            if os.fstat(descriptor).st_nlink == 0:  # removed by whoever had the lock before
+            if os.fstat(descriptor).st_nlink == 0:  # removed by the process that had the lock before
                 raise FileNotFoundError(path)
             return cls(name, SharedLeasePage(descriptor, capacity, path))
         except (OSError, ValueError):  # it lives, or is gone already
