@@ -56,6 +56,7 @@ from ade.stores.resource_ports import Document, DocumentWrite, LockQuery, LockSt
 from ade.stores.sqlite.schema import migrations
 from ade.stores.sqlite.store import open_sqlite
 from ade.tasks.admission import LAST_MOMENT, admit
+from ade.tasks.arguments import Signature
 from ade.tasks.changes import Change, ChangePrecondition, change
 from ade.tasks.decisions import cancel, lose_lease, settle
 from ade.tasks.enqueue import enqueue, fresh_id, uuid7
@@ -158,6 +159,7 @@ __all__ = [
     "Rulebook",
     "Schedule",
     "ServerProblem",
+    "Signature",
     "StoreLockClient",
     "StoreSettings",
     "Stores",

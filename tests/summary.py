@@ -39,7 +39,10 @@ def lines(stats: Mapping[str, Sequence[object]], backends: Sequence[str]) -> lis
     reports = {kind: [each for each in some if isinstance(each, pytest.TestReport)] for kind, some in stats.items()}
     told = []
     if passed := conformance(reports.get("passed", ()), backends):
-        told.append("conformance tests passed by store: " + ", ".join(f"{name} {passed[name]}" for name in backends))
+        told.append(
+            "conformance tests passed by store: "
+            + ", ".join(f"{name} {passed[name]}" for name in backends if passed[name])
+        )
     longest = slowest(report for some in reports.values() for report in some)
     if len(longest) == SLOWEST:
         told += [f"the {SLOWEST} slowest tests:", *(f"  {seconds:7.2f} s  {test}" for seconds, test in longest)]

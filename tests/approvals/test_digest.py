@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ade.approvals.digest import MOST_EXACT, canonical, digest_of
+from ade.approvals.digest import MOST_EXACT, canonical, differences, digest_of
 from ade.approvals.errors import InvalidSubject
 
 values = st.recursive(
@@ -96,3 +96,14 @@ def test_two_meanings_never_have_one_text(one: object, other: object) -> None:
 def test_what_has_no_one_text_is_refused(value: object) -> None:
     with pytest.raises(InvalidSubject):
         canonical(value)
+
+
+@given(st.text(min_size=900, max_size=1_500), st.text(max_size=30), st.text(max_size=30), st.text(min_size=900))
+def test_a_difference_is_visible_however_long_the_values_are(start: str, one: str, other: str, end: str) -> None:
+    assume(one != other)
+
+    [change] = differences({"a": f"{start}{one}{end}"}, {"a": f"{start}{other}{end}"})
+
+    assert change.path == "a"
+    assert change.before != change.after
+    assert len(f"{change.before}{change.after}") < 3_000

@@ -1,14 +1,15 @@
 """The guard: the first rule that holds decides, small disguises do not help, and what cannot be judged is denied."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict, GuardRuling, rule_on
-from tests.domain import Rulebook, read_rulebook
+from tests.domain import Rulebook, Signature, read_rulebook
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -255,3 +256,33 @@ def test_deep_and_long_arguments_are_judged() -> None:
     assert denies({"when": {"*": "*rm -rf*"}}, arguments={"x": deep})
     assert denies({"when": {"*": "*a*a*a*a*a*a*a*a*b"}}, arguments={"x": "a" * 200_000 + "b"})
     assert not denies({"paths": ["*a*a*a*a*a*a*a*a*b"]}, arguments={"x": "a" * 20_000})
+
+
+class Limits(Struct):
+    amount: int = 7
+    accounts: tuple[str, ...] = ("main",)
+
+
+def moves(to: str, limits: Limits, more: list[Limits] | None = None, at: Path = Path("/srv")) -> None: ...
+
+
+def test_arguments_that_are_left_out_are_judged_with_their_defaults() -> None:
+    schema = Signature.of(moves).schema()
+    about: dict[str, Any] = {"schema": schema, "arguments": {"to": "ada", "limits": {}, "more": [{}]}}
+
+    assert denies({"when": {"limits.amount": 7}}, **about)
+    assert denies({"when": {"limits.accounts": "mai?"}}, **about)
+    assert denies({"when": {"more.amount": 7}}, **about)
+    assert denies({"paths": ["/srv"]}, **about)
+    assert denies({"when": {"*": "main"}}, **about)
+    assert not denies({"when": {"limits.amount": 8}}, **about)
+    assert not denies({"when": {"limits.amount": 7}}, **about | {"arguments": {"to": "ada", "limits": {"amount": 8}}})
+
+
+def test_a_default_that_is_not_known_is_denied_and_never_allowed() -> None:
+    schema = {"properties": {"to": {"type": "string"}, "by": {}}, "required": ["to"]}
+
+    assert denies({"when": {"by": "root"}}, arguments={"to": "ada"}, schema=schema)
+    assert not allows({"when": {"by": "*"}}, arguments={"to": "ada"}, schema=schema)
+    assert not denies({"when": {"by": "root"}}, arguments={"to": "ada", "by": "ann"}, schema=schema)
+    assert not denies({"when": {"*": "root"}}, arguments={"to": "ada"}, schema=schema)

@@ -17,9 +17,8 @@ from ade.approvals.submission import replay
 from ade.errors import NotPermitted
 from ade.failures import FailureKind
 from ade.settings import runtime
-from ade.tasks.outcomes import Failed
 from tests.approvals.scene import APPROVE, ONE, REJECT, TWO, Scene
-from tests.domain import Change, ChangePrecondition, GateState, Payloads, TaskQuery, Verb, VoteRequest, cancel
+from tests.domain import Change, ChangePrecondition, Failed, GateState, Payloads, TaskQuery, Verb, VoteRequest, cancel
 
 HOUR = 3_600.0
 

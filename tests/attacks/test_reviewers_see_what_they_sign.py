@@ -122,3 +122,48 @@ async def test_the_client_sees_the_same_shape(site: Site) -> None:
         seen = await client.get_approval(task["id"])
     assert seen.review.gates[-1].signed == over_http["review"]["gates"][-1]["signed"]
     assert msgspec.json.decode(seen.args) == over_http["args"]
+
+
+async def resubmitted(site: Site, before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
+    """What reviewers are shown as changed after the author edited a task that was returned."""
+    task = await site.enqueue("anything", args=before, allow_unknown=True)
+    await site.vote("rita", task["id"], "request_changes", reason="please")
+    edited = await site.server.ask(
+        "PATCH", f"/api/v1/tasks/{task['id']}", {"args": after}, by="bot", headers={"If-Match": "*"}
+    )
+    assert edited.status == 200, edited
+    assert (await site.ask("bot", "POST", f"/tasks/{task['id']}/submit")).status == 200
+    changes: list[dict[str, Any]] = (await shown(site, task["id"]))["review"]["gates"][-1]["changes"]
+    return changes
+
+
+async def test_a_change_far_behind_in_a_long_text_is_shown(site: Site) -> None:
+    await site.rules(guard=[{"do": "demand", "reason": "care"}])
+    prompt = "Refactor the invoices module with care. " * 100
+
+    [change] = await resubmitted(site, {"prompt": f"{prompt}Pay nothing."}, {"prompt": f"{prompt}Pay mallory."})
+
+    assert "Pay nothing." in change["before"]
+    assert "Pay mallory." in change["after"]
+    assert len(change["after"]) < 200
+
+
+async def test_two_changes_far_apart_in_a_long_text_are_both_shown(site: Site) -> None:
+    await site.rules(guard=[{"do": "demand", "reason": "care"}])
+    text = "Refactor the invoices module with care. " * 100
+
+    [change] = await resubmitted(site, {"prompt": f"now {text}Pay nothing."}, {"prompt": f"soon {text}Pay mallory."})
+
+    assert "soon" in change["after"]
+    assert "Pay mallory." in change["after"]
+    assert "characters are not shown" in change["after"]
+
+
+async def test_more_differences_than_are_listed_are_counted(site: Site) -> None:
+    await site.rules(guard=[{"do": "demand", "reason": "care"}])
+    before = {f"a{number:03}": 1 for number in range(150)} | {"to": "landlord"}
+
+    changes = await resubmitted(site, before, {f"a{number:03}": 2 for number in range(150)} | {"to": "mallory"})
+
+    assert len(changes) == 101
+    assert changes[-1] == {"path": "", "kind": "more", "after": 51}

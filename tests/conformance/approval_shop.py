@@ -10,9 +10,8 @@ from msgspec.structs import replace
 from ade.approvals import repository as approvals_repository
 from ade.errors import StoreUnavailable
 from ade.stores.ports import Stores, TaskStore
-from ade.tasks.arguments import Signature
 from ade.tasks.handlers import Handler, HandlerMode, Registry
-from tests.domain import Definition, User, Worker, add_user, read_rulebook
+from tests.domain import Definition, Signature, User, Worker, add_user, read_rulebook
 from tests.worker.harness import Replaced
 
 PERSONS = {"bob2": "bob", "ada2": "ada"}

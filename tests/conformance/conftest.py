@@ -11,7 +11,8 @@ from tests.conformance.scene import Scene
 from tests.domain import Stores
 
 
-@pytest.fixture(params=BACKENDS)
+# Valkey and Redis run the same scripts: `make test` tests the one, and `make test-all` the other.
+@pytest.fixture(params=[pytest.param(each, marks=pytest.mark.long) if each == "redis" else each for each in BACKENDS])
 def backend(request: pytest.FixtureRequest) -> Backend:
     return BACKENDS[request.param]
 

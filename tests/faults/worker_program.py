@@ -19,7 +19,6 @@ from ade.composition.stores import RENEWER, StoreLocation, open_stores
 from ade.logs import configure
 from ade.settings import Settings
 from ade.settings.sections import RedisSettings, SweepSettings
-from ade.tasks.arguments import Signature
 from ade.tasks.handlers import Handler, HandlerMode, Registry
 from ade.worker.backend import WorkerOptions
 from ade.worker.context import Context, SyncContext
@@ -27,7 +26,7 @@ from ade.worker.instrumentation import WorkerProbe
 from ade.worker.supervisor import StopSignals, serve
 from ade.worker.watchdog import WatchdogSpec
 from ade.worker.worker import WorkerService
-from tests.domain import Definition
+from tests.domain import Definition, Signature
 from tests.waiting import gate_opens, until
 
 

@@ -12,7 +12,7 @@ from msgspec import Meta, Raw
 from pydantic import BaseModel, Field
 
 from ade.errors import InvalidArguments, InvalidResult, InvalidTask
-from ade.tasks.arguments import Signature
+from tests.domain import Signature
 
 
 class Colour(enum.Enum):

@@ -16,7 +16,7 @@ from ade.approvals import delegations
 from ade.approvals import service as approvals_service
 from ade.approvals import views as approvals_views
 from ade.approvals.model import Decision, Delegation, Gate
-from ade.approvals.repository import load, load_people
+from ade.approvals.repository import load, load_people, registered_definition
 from ade.approvals.risk import RiskLevel
 from ade.approvals.service import BatchVoteResult
 from ade.approvals.stats import USUAL_WINDOW_MS, ApprovalStats, UserStats, approval_stats, user_stats
@@ -225,7 +225,8 @@ async def get_approval(services: Services, request: RequestContext, task_id: str
     task = await get(services.stores, task_id)
     people, now = await load_people(services.stores), services.stores.clock.now()
     args, runs = await services.payloads.load(task.args), await runs_of(services.stores, task)
-    found = view_approval(task, args, people, await load(services.stores), runs, now=now)
+    definition, rulebook = await registered_definition(services.stores, task), await load(services.stores)
+    found = view_approval(task, args, people, rulebook, runs, definition=definition, now=now)
     if found is None:
         raise no_such_gate(task)
     return found

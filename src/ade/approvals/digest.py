@@ -230,24 +230,57 @@ def remembered(task: Task) -> Review | None:
     return structs.replace(task.review, signed=signed_at(task, gates[-1]))
 
 
-_MOST_CHANGES, _LONGEST_VALUE = 100, 1_000
+_MOST_CHANGES, _LONGEST_VALUE, _CONTEXT = 100, 1_000, 40
 
 
 def differences(before: object, after: object, path: str = "") -> Iterator[FieldChange]:
-    """Yield what differs between two JSON values, with the path of each difference. Long values are shortened."""
+    """Yield what differs between two JSON values, with the path of each difference. Of long values, it shows the part
+    that differs."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for name in dict.fromkeys((*before, *after)):
             here = f"{path}.{name}" if path else str(name)
             if name not in before or name not in after:
                 kind: Literal["added", "removed"] = "added" if name in after else "removed"
-                yield FieldChange(path=here, kind=kind, before=_brief(before.get(name)), after=_brief(after.get(name)))
+                yield _change(here, kind, before.get(name), after.get(name))
             else:
                 yield from differences(before[name], after[name], here)
     elif isinstance(before, list | tuple) and isinstance(after, list | tuple) and len(before) == len(after):
         for place, (one, other) in enumerate(zip(before, after, strict=True)):
             yield from differences(one, other, f"{path}[{place}]")
     elif canonical(before) != canonical(after):
-        yield FieldChange(path=path, kind="changed", before=_brief(before), after=_brief(after))
+        yield _change(path, "changed", before, after)
+
+
+def _change(path: str, kind: Literal["added", "removed", "changed"], before: object, after: object) -> FieldChange:
+    """Describe a difference. Reviewers must see it, so what long values have in common is left out first."""
+    are_texts = isinstance(before, str) and isinstance(after, str)
+    one, other = (str(each) if are_texts else canonical(each).decode() for each in (before, after))
+    if max(len(one), len(other)) > _LONGEST_VALUE:
+        start = max(0, _common(one, other) - _CONTEXT)
+        one, other = one[start:], other[start:]
+        end = max(0, _common(one[::-1], other[::-1]) - _CONTEXT)
+        before, after = (_shortened(text, start, end) for text in (one, other))
+    return FieldChange(
+        path=path,
+        kind=kind,
+        before=None if kind == "added" else before,
+        after=None if kind == "removed" else after,
+    )
+
+
+def _common(one: str, other: str) -> int:
+    """Return the length of the common prefix."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
+def _shortened(text: str, start: int, end: int) -> str:
+    """Return the part of a text between `start`, which is removed already, and `end`, and say what is left out."""
+    part = text[: len(text) - end]
+    if (hidden := len(part) - _LONGEST_VALUE) > 0:
+        half = _LONGEST_VALUE // 2
+        part = f"{part[:half]}… ({hidden:,} characters are not shown) …{part[-half:]}"
+    return f"{'…' * bool(start)}{part}{'…' * bool(end)} (of {start + len(text):,} characters)"
 
 
 def changes_since(signed: Mapping[str, object] | None, fields: Mapping[str, object]) -> tuple[FieldChange, ...]:
@@ -255,12 +288,10 @@ def changes_since(signed: Mapping[str, object] | None, fields: Mapping[str, obje
     if signed is None:
         return ()
     old, new = ({name: each for name, each in some.items() if name != "gate"} for some in (signed, fields))
-    return tuple(islice(differences(old, new), _MOST_CHANGES))
-
-
-def _brief(value: object) -> object:
-    text = canonical(value).decode()
-    return value if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}… ({len(text):,} characters)"
+    found = differences(old, new)
+    first = tuple(islice(found, _MOST_CHANGES))
+    more = sum(1 for _ in found)
+    return (*first, FieldChange(path="", kind="more", after=more)) if more else first
 
 
 def plain_json(raw: Raw) -> object:

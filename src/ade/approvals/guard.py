@@ -8,9 +8,9 @@ rules that follow.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum, auto
+from enum import Enum, StrEnum, auto
 from functools import cached_property
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, structs
@@ -20,8 +20,18 @@ from ade.common.patterns import matches_any, parts_of, path_pattern, readings, t
 ANYWHERE = "*"  # instead of an argument name: any text anywhere in the arguments
 _WORD_ENDS = re.compile(r"[\s'\"`;|&<>(){}\[\],=:]+")
 _PATH_STARTS = ("~", ".", "/")
+_DEEPEST = 30  # levels of a schema; one that refers to itself has no end
 Scalar = str | int | float | bool
 T = TypeVar("T")
+
+
+class UnknownDefault(Enum):
+    """Stands for a default that JSON cannot represent."""
+
+    UNKNOWN = auto()
+
+
+UNKNOWN: Final = UnknownDefault.UNKNOWN
 
 
 class GuardOccasion(StrEnum):
@@ -83,6 +93,7 @@ class GuardCase:
         name: str,
         tool: str | None = None,
         arguments: Mapping[str, object] | Raw | None = None,
+        schema: Mapping[str, Any] | None = None,  # of the arguments: it has the defaults of those that are left out
         resources: Sequence[str] = (),
         tags: Iterable[str] = (),
         score: float | None = None,  # None: unknown, so rules about it match unless they allow
@@ -93,6 +104,7 @@ class GuardCase:
         self.name = name
         self.tool = tool
         self.raw_arguments = {} if arguments is None else arguments
+        self.schema = schema
         self.resources = tuple(resources)
         self.tags = frozenset(tags)
         self.score = score
@@ -102,8 +114,9 @@ class GuardCase:
 
     @cached_property
     def arguments(self) -> object:
-        """The decoded arguments. Raises msgspec.DecodeError."""
-        return msgspec.json.decode(self.raw_arguments) if isinstance(self.raw_arguments, Raw) else self.raw_arguments
+        """The decoded arguments, as the handler receives them. Raises msgspec.DecodeError."""
+        raw = self.raw_arguments
+        return with_defaults(msgspec.json.decode(raw) if isinstance(raw, Raw) else raw, self.schema)
 
     @cached_property
     def readings(self) -> list[str]:
@@ -171,7 +184,9 @@ def _argument_fits(rule: GuardRule, case: GuardCase, path: str, expected: tuple[
     if path == ANYWHERE:
         return _fit(rule, case.readings, reads_so)
     fitting = [
-        any(_is_same(value, one) for one in exact) or _fit(rule, list(_readings(value)), reads_so)
+        not _is_lenient(rule)
+        if value is UNKNOWN
+        else any(_is_same(value, one) for one in exact) or _fit(rule, list(_readings(value)), reads_so)
         for value in values_at(case.arguments, path)
     ]
     return bool(fitting) and (all(fitting) if _is_lenient(rule) else any(fitting))
@@ -180,6 +195,42 @@ def _argument_fits(rule: GuardRule, case: GuardCase, path: str, expected: tuple[
 def _is_same(value: object, expected: Scalar) -> bool:
     """Compare values; unlike in Python, True is not 1."""
     return isinstance(value, bool) is isinstance(expected, bool) and value == expected
+
+
+def with_defaults(arguments: object, schema: Mapping[str, Any] | None) -> object:
+    """Return arguments as the handler receives them: what is left out has its default, also inside objects and lists.
+
+    A default of a parameter that JSON cannot represent is UNKNOWN.
+    """
+    if not schema or not isinstance(arguments, Mapping):
+        return arguments
+    required = frozenset(schema.get("required", ()))
+    unknown = {name: UNKNOWN for name in schema.get("properties", {}) if name not in required}
+    filled = _filled(arguments, schema, schema.get("$defs", {}), _DEEPEST)
+    return unknown | filled if isinstance(filled, dict) else filled
+
+
+def _filled(value: object, schema: Any, definitions: Mapping[str, Any], depth: int) -> object:
+    """Return a value with the defaults of its schema. Of several possible object types, all defaults count."""
+    if not isinstance(schema, Mapping) or not depth:
+        return value
+    if isinstance(reference := schema.get("$ref"), str):
+        value = _filled(value, definitions.get(reference.rpartition("/")[2]), definitions, depth - 1)
+    for either in ("anyOf", "oneOf", "allOf"):
+        for each in schema.get(either, ()):
+            value = _filled(value, each, definitions, depth - 1)
+    if isinstance(value, list | tuple):
+        return [_filled(each, schema.get("items"), definitions, depth - 1) for each in value]
+    properties = schema.get("properties")
+    if not isinstance(value, Mapping) or not isinstance(properties, Mapping):
+        return value
+    filled: dict[str, object] = dict(value)
+    for name, described in properties.items():
+        if name not in filled and isinstance(described, Mapping) and "default" in described:
+            filled[name] = described["default"]
+        if name in filled:
+            filled[name] = _filled(filled[name], described, definitions, depth - 1)
+    return filled
 
 
 def values_at(value: object, path: str) -> Iterator[object]:
@@ -201,6 +252,8 @@ def _texts(value: object) -> Iterator[str]:
     waiting = [value]
     while waiting:
         here = waiting.pop()
+        if here is UNKNOWN:
+            continue
         if isinstance(here, str):
             yield here
         elif isinstance(here, bool):

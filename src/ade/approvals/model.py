@@ -278,11 +278,13 @@ class Vote(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FieldChange(Struct, frozen=True, kw_only=True):
-    """How one field, such as `args.amount`, differs from what was signed at the gate before. Long values are
-    shortened."""
+    """How one field, such as `args.amount`, differs from what was signed at the gate before.
+
+    Of long values, the part that differs is shown. `more` stands for further differences; `after` is their number.
+    """
 
     path: str
-    kind: Literal["added", "removed", "changed"]
+    kind: Literal["added", "removed", "changed", "more"]
     before: Any = None
     after: Any = None
 

@@ -43,11 +43,12 @@ async def check(stores: Stores, question: PolicyCheckRequest, rulebook: Rulebook
     rulebook = await load(stores) if rulebook is None else rulebook
     situation = ApprovalInputs(rulebook, await runtime.load(stores), ReviewerDirectory(await load_directory(stores)))
     definitions = await stores.workers.definitions()
+    definition = next((each for each in definitions if each.name == question.name), None)
     facts = facts_of(
         rulebook,
         question.name,
         arguments=question.arguments,
-        definition=next((each for each in definitions if each.name == question.name), None),
+        definition=definition,
         declared=question.resources,
         tags=question.tags,
     )
@@ -56,6 +57,7 @@ async def check(stores: Stores, question: PolicyCheckRequest, rulebook: Rulebook
         name=question.name,
         tool=question.tool,
         arguments=question.arguments,
+        schema=None if definition is None or question.tool is not None else definition.schema,
         resources=tuple(facts.resources),
         tags=facts.tags,
         score=risk.score,

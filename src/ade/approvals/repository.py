@@ -37,7 +37,7 @@ from ade.stores.repository import Repository, StoredRecord
 from ade.stores.wakeups import CachedDocument
 from ade.tasks.admission import ROLLBACK_SUFFIX
 from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
+from ade.tasks.model import Definition, Task
 from ade.tasks.payloads import Payloads
 
 # The rulebook is replaced as a whole. All versions are kept, and every change is logged.
@@ -191,10 +191,14 @@ def usage_for(stores: Stores, situation: ApprovalInputs) -> ApprovalUsage:
     return ApprovalUsage(stores, situation.runtime, situation.people.directory, window_ms)
 
 
+async def registered_definition(stores: Stores, task: Task) -> Definition | None:
+    """Return the definition of a task, or of the task that a rollback undoes."""
+    name = task.name.removesuffix(ROLLBACK_SUFFIX)
+    return next((each for each in await stores.workers.definitions() if each.name == name), None)
+
+
 async def facts_about(stores: Stores, task: Task, situation: ApprovalInputs, preview: Raw | None = None) -> TaskFacts:
     """Collect the resources and tags of a task from its definition, arguments, and preview, and from its author."""
-    definitions = await stores.workers.definitions()
-    name = task.name.removesuffix(ROLLBACK_SUFFIX)
     arguments: object = None
     if situation.rulebook.resources:
         arguments = plain_json(await Payloads(stores.blobs).load(task.args))
@@ -202,7 +206,7 @@ async def facts_about(stores: Stores, task: Task, situation: ApprovalInputs, pre
         situation.rulebook,
         task.name,
         arguments=arguments,
-        definition=next((each for each in definitions if each.name == name), None),
+        definition=await registered_definition(stores, task),
         preview=None if preview is None else read_preview(preview),
         declared=resources_of(task),
         tags=task.tags,

@@ -8,7 +8,15 @@ from msgspec import Struct, structs
 from ade.accounts.model import SYSTEM
 from ade.approvals.digest import Preview
 from ade.approvals.errors import InvalidPolicy
-from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict, GuardRuling, values_at
+from ade.approvals.guard import (
+    UNKNOWN,
+    GuardOccasion,
+    GuardRule,
+    GuardRulesVerdict,
+    GuardRuling,
+    values_at,
+    with_defaults,
+)
 from ade.approvals.model import NO_POLICY, Policy, PolicyRule, PolicyStep, Recheck, Subject, Timeouts, check_policy
 from ade.approvals.risk import ResourceSource, Risk, RiskLevel, usual_quorum
 from ade.common.patterns import folded, matches_any, text_pattern
@@ -169,13 +177,11 @@ def facts_of(
 def _in_arguments(rulebook: Rulebook, name: str, arguments: object, definition: Definition) -> Iterator[str]:
     """Yield the resources that the rules find in the arguments. An omitted argument has its default."""
     name = name.removesuffix(ROLLBACK_SUFFIX)
+    arguments = with_defaults({} if arguments is None else arguments, definition.schema)
     for rule in rulebook.resources:
         if rule.names and not matches_any(rule.names, name):
             continue
-        found = list(values_at(arguments, rule.argument))
-        properties = (definition.schema or {}).get("properties", {})
-        if not found and isinstance(properties, Mapping) and isinstance(properties.get(rule.argument), Mapping):
-            found = [properties[rule.argument].get("default")]
+        found = [value for value in values_at(arguments, rule.argument) if value is not UNKNOWN]
         yield from (rule.resource.replace(VALUE, text) for value in found for text in _plain_values(value))
 
 

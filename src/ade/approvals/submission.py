@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -12,7 +13,15 @@ from ade.approvals import decisions
 from ade.approvals.decisions import born_held
 from ade.approvals.digest import check_size, read_preview
 from ade.approvals.errors import AuthorRequired, Denied, InvalidPolicy, InvalidSubject, TaskCannotRun
-from ade.approvals.guard import GuardCase, GuardOccasion, GuardRuleSource, GuardRulesVerdict, GuardRuling, rule_on
+from ade.approvals.guard import (
+    GuardCase,
+    GuardOccasion,
+    GuardRule,
+    GuardRuleSource,
+    GuardRulesVerdict,
+    GuardRuling,
+    rule_on,
+)
 from ade.approvals.model import NO_AUTHOR, PastRun, Review, StartMode, with_editor
 from ade.approvals.repository import (
     ApprovalInputs,
@@ -23,6 +32,7 @@ from ade.approvals.repository import (
     facts_about,
     load,
     load_situation,
+    registered_definition,
     usage_for,
 )
 from ade.approvals.review_requests import lateness, requested_by, review_of, unverified_writers
@@ -34,6 +44,7 @@ from ade.approvals.rulebook import (
     policies_of,
 )
 from ade.approvals.usage import ApprovalUsage
+from ade.common.patterns import matches_any
 from ade.errors import AdeError, StoreError
 from ade.events.model import Event
 from ade.stores.ports import Stores
@@ -121,6 +132,7 @@ async def case_of(
         name=task.name,
         tool=tool,
         arguments=arguments,
+        schema=await _schema(stores, task, rules) if tool is None else None,
         resources=tuple(facts.resources),
         tags=facts.tags,
         score=None if found is None else found.risk.score,
@@ -128,6 +140,15 @@ async def case_of(
         trusted_tags=facts.trusted_tags,
         trusted_score=None if found is None else found.least.score,
     )
+
+
+async def _schema(stores: Stores, task: Task, rules: Iterable[GuardRule]) -> Mapping[str, Any] | None:
+    """Return the schema of the arguments, read only if a rule for this task looks at arguments."""
+    name = task.name.removesuffix(ROLLBACK_SUFFIX)
+    if not any((rule.when or rule.paths) and (rule.name is None or matches_any((rule.name,), name)) for rule in rules):
+        return None
+    definition = await registered_definition(stores, task)
+    return None if definition is None else definition.schema
 
 
 async def log_denied(

@@ -3,7 +3,7 @@
 Everything is derived from records and the event log; no counts are stored.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from msgspec import Raw, Struct
 from ade.approvals.decisions import steps_under
 from ade.approvals.digest import signed_at
 from ade.approvals.gates import GateStanding, admitting_chain, seats, uncounted
+from ade.approvals.guard import UNKNOWN, with_defaults
 from ade.approvals.model import (
     AFTER_THE_FACT,
     UNDECIDED,
@@ -32,7 +33,7 @@ from ade.stores.ports import Stores, TaskQuery
 from ade.tasks.attempts import AttemptSummary
 from ade.tasks.changes import BYPASSED
 from ade.tasks.lifecycle import Status
-from ade.tasks.model import Task
+from ade.tasks.model import Definition, Task
 from ade.tasks.payloads import beginning_of
 
 _PAGE = 1_000
@@ -393,6 +394,7 @@ class ApprovalView(Struct, frozen=True, kw_only=True):
     status: Status
     version: int
     args: Raw  # in full, however large
+    defaults: dict[str, Any] = {}  # of arguments that are left out; null also if JSON cannot represent the default
     review: ReviewView
     author: str | None = None
     author_name: str = ""  # the display name, if there is one
@@ -426,6 +428,7 @@ def view_approval(
     rulebook: Rulebook,
     runs: list[AttemptSummary],
     *,
+    definition: Definition | None,
     now: int,
 ) -> ApprovalView | None:
     """Return a task with its review; None if it needs no approval, as far as is known."""
@@ -438,6 +441,7 @@ def view_approval(
         status=task.status,
         version=task.version,
         args=args,
+        defaults=_defaults(args, definition),
         review=review,
         author=task.author_id,
         author_name=author_name(task, people),
@@ -446,6 +450,14 @@ def view_approval(
         resources=_resources(task, rulebook),
         runs=runs,
     )
+
+
+def _defaults(args: Raw, definition: Definition | None) -> dict[str, Any]:
+    given = msgspec.json.decode(args)
+    received = with_defaults(given, None if definition is None else definition.schema)
+    if not isinstance(given, Mapping) or not isinstance(received, Mapping):
+        return {}
+    return {name: None if value is UNKNOWN else value for name, value in received.items() if name not in given}
 
 
 def _resources(task: Task, rulebook: Rulebook) -> list[RiskResource]:

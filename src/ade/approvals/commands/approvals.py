@@ -31,7 +31,7 @@ from ade.cli.command import command, group
 from ade.cli.identity import account_of, as_option, me
 from ade.cli.ids import find_id
 from ade.cli.interaction import ask_password, own_password_option, signed_in_api
-from ade.cli.output import Cell, Row, all_of
+from ade.cli.output import Cell, Row, all_of, compact
 from ade.cli.parameters import DURATION, JSON_OBJECT, MOMENT, local, local_with_distance, now_ms, seconds_of
 from ade.common.text import with_name
 from ade.tasks.commands.options import changed_arguments
@@ -335,7 +335,8 @@ async def show(session: "Session", task_id: str) -> None:
         "author": with_name(approval.author or "", approval.author_name),
         "description": approval.description or "",
     }
-    session.out.facts([*known.items(), ("arguments", bytes(approval.args).decode())])
+    defaults = compact(approval.defaults) if approval.defaults else ""
+    session.out.facts([*known.items(), ("arguments", bytes(approval.args).decode()), ("defaults", defaults)])
     print_background(session.out, approval)
     print_review(session.out, approval.review, now=now_ms(), earlier=True)
 

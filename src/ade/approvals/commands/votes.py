@@ -139,12 +139,16 @@ def _print_signed(out: CommandOutput, gate: GateView, is_waiting: bool) -> None:
         changed: list[Row] = [
             (
                 each.path,
-                "" if each.kind == "added" else _brief(compact(each.before)),
-                "" if each.kind == "removed" else _brief(compact(each.after)),
+                "" if each.kind == "added" else compact(each.before),  # the part that differs, never shortened
+                "" if each.kind == "removed" else compact(each.after),
             )
             for each in gate.changes
+            if each.kind != "more"
         ]
         out.table(("changed since the last approval", "before", "after"), changed)
+        for each in gate.changes:
+            if each.kind == "more":
+                out.styled(f"! {each.after:,} more differences; compare all that the digest covers", fg="red")
 
 
 def _brief(text: str) -> str:
