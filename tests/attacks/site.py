@@ -10,7 +10,7 @@ from ade.approvals import repository as approvals_repository
 from ade.composition.server import serve_http
 from ade.settings import load
 from ade.tasks.model import Task
-from tests.domain import HttpClient, Role, Stores, User, add_user, create_token, read_rulebook
+from tests.domain import HttpClient, Role, Stores, TaskFunction, User, add_user, create_token, read_rulebook
 from tests.server.conftest import Answer, ServerHarness
 from tests.stores.urls import store_url
 from tests.waiting import eventually
@@ -106,6 +106,8 @@ def bank(done: list[dict[str, Any]], settings: Any) -> Ade:
     async def parent(ctx: Context, to: str, author: str | None = None) -> str:
         return (await ctx.enqueue(pay if author is None else pay.with_options(author=author), to)).id
 
+    _with_messengers(app, pay)
+
     @app.task(name="wipe")
     async def wipe(disk: str, ctx: Context) -> str:
         await ctx.hold("wipe the disk", {"disk": disk})  # does not read responses
@@ -121,6 +123,22 @@ def bank(done: list[dict[str, Any]], settings: Any) -> Ade:
 
     _with_resources(app, done)
     return app
+
+
+def _with_messengers(app: Ade, pay: TaskFunction[..., str]) -> None:
+    """Tasks that pay by enqueuing it, not as a child."""
+
+    @app.task(name="courier")
+    async def courier(to: str, author: str | None = None) -> str:
+        return (await (pay if author is None else pay.with_options(author=author)).enqueue(to)).id  # not as a child
+
+    @app.task(name="sender")
+    async def sender(ctx: Context, to: str) -> str:
+        return (await ctx.enqueue(courier, to)).id
+
+    @app.task(name="clerk")
+    def clerk(to: str) -> str:
+        return pay.enqueue(to).wait().id  # in a thread
 
 
 def _check_exists(name: str) -> None:

@@ -2,6 +2,9 @@
 
 import asyncio
 
+import msgspec
+import pytest
+
 from ade.composition.remote_worker import work_over_http
 from ade.settings import load
 from tests.attacks.site import Site, bank
@@ -26,6 +29,41 @@ async def test_the_author_of_the_parent_cannot_approve_the_child(site: Site) -> 
     assert (refused.status, await site.status(child_id), site.done) == (403, "reviewing", [])
     await site.vote("rita", child_id)
     await site.until(child_id, "completed")
+
+
+@pytest.mark.parametrize("name", ["courier", "clerk"])
+async def test_nor_what_its_run_enqueues_on_its_own(site: Site, name: str) -> None:
+    """`f.enqueue(...)` in a handler makes no child, but it is the author's work all the same."""
+    await site.rules(guard=[RULES], policy=POLICY)
+    task = await site.enqueue(name, by="mallory", args={"to": "mallory"})
+    made: str = msgspec.json.decode((await site.until(task["id"], "completed")).result or b"")
+
+    assert (await site.task(made)).author_id == "mallory"
+    assert (await site.vote("mallory", made)).status == 403
+    await site.vote("rita", made)
+    await site.until(made, "completed")
+
+
+async def test_an_author_that_the_handler_names_is_one_more_who_cannot_approve(site: Site) -> None:
+    await site.rules(guard=[RULES], policy=POLICY)
+    task = await site.enqueue("courier", by="mallory", args={"to": "mallory", "author": "rob"})
+    made: str = msgspec.json.decode((await site.until(task["id"], "completed")).result or b"")
+
+    assert [(await site.vote(each, made)).status for each in ("mallory", "rob", "rita")] == [403, 403, 200]
+
+
+async def test_nor_what_a_child_enqueues_if_someone_edited_the_parent(site: Site) -> None:
+    await site.rules(guard=[RULES, {**RULES, "name": "sender"}], policy=POLICY)
+    sender = await site.enqueue("sender", by="olga", args={"to": "ann"})
+    gate = (await site.ask("rob", "GET", f"/approvals/{sender['id']}")).json()["review"]["gates"][-1]
+    edited = {"approval": gate["id"], "digest": gate["digest"], "args": {"to": "rob"}}
+    amended = await site.ask("rob", "POST", f"/approvals/{sender['id']}/amend", edited)
+    assert amended.status == 200, amended
+    await site.vote("rita", sender["id"])
+    courier: str = msgspec.json.decode((await site.until(sender["id"], "completed")).result or b"")
+    made: str = msgspec.json.decode((await site.until(courier, "completed")).result or b"")
+
+    assert [(await site.vote(each, made)).status for each in ("olga", "rob", "rita")] == [403, 403, 200]
 
 
 async def test_nor_if_a_worker_behind_http_made_the_child(site: Site) -> None:

@@ -13,7 +13,7 @@ from ade.approvals.delegations import load_delegations
 from ade.approvals.digest import plain_json, read_preview, resources_of
 from ade.approvals.errors import UnknownRulebook
 from ade.approvals.model import GateState
-from ade.approvals.review_requests import ApprovalRequirement, ReviewerDirectory, review_of, writers_of
+from ade.approvals.review_requests import ApprovalRequirement, ReviewerDirectory, inheriting, review_of, writers_of
 from ade.approvals.risk import MOST_LISTED, Risk, RiskFacts, RiskLevel, RiskResource
 from ade.approvals.risk import assess as assess_risk
 from ade.approvals.rulebook import (
@@ -342,6 +342,16 @@ async def demanded(
 async def _registered_code(stores: Stores, name: str) -> str:
     """Return the version of a task's code by the newest registration; empty if no worker has registered any."""
     return next((each.version for each in await stores.workers.definitions() if each.name == name), "")
+
+
+async def written_in_run(stores: Stores, task_id: str, tasks: Sequence[Task]) -> list[Task]:
+    """Return tasks that a run of this task enqueues on their own, not as children: the writers of all the tasks that
+    it descends from cannot approve them either."""
+    [origin] = await stores.tasks.get([task_id])
+    if origin is None:
+        return list(tasks)
+    above = await _writers_above(stores, origin)
+    return [task if task.parent_id == task_id else inheriting(task, origin.author_id, above) for task in tasks]
 
 
 async def _writers_above(stores: Stores, task: Task) -> frozenset[str]:

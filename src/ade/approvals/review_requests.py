@@ -110,9 +110,13 @@ def requested_by(task: Task, actor: str | None) -> Task:
 def with_author_of(parent: Task, child: Task) -> Task:
     """Return a task that a run enqueues. Its author is that of the run's task; an author or parent that it names itself
     only adds accounts that cannot approve it."""
-    writers = writers_of(parent) if child.parent_id != parent.id else frozenset[str]()
-    named = (child.author_id, *sorted(writers)) if parent.author_id is not None else tuple(sorted(writers))
-    author = parent.author_id or child.author_id
+    return inheriting(child, parent.author_id, writers_of(parent) if child.parent_id != parent.id else frozenset())
+
+
+def inheriting(child: Task, inherited: str | None, writers: frozenset[str]) -> Task:
+    """Return a task with an inherited author. Its own author and these writers cannot approve it either."""
+    named = (child.author_id, *sorted(writers)) if inherited is not None else tuple(sorted(writers))
+    author = inherited or child.author_id
     others = [each for each in named if each and each != author]
     if author == child.author_id and not others:
         return child

@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 from msgspec import structs
 
 from ade.accounts.model import normal_id
-from ade.approvals.repository import RulebookCache
+from ade.approvals.repository import RulebookCache, written_in_run
+from ade.approvals.review_requests import inheriting
 from ade.approvals.rulebook import Rulebook, passes
 from ade.approvals.submission import store_held
 from ade.common.calls import Portal
@@ -29,6 +30,7 @@ from ade.tasks.definitions import DefinitionCache
 from ade.tasks.enqueue import check_cycles, store, store_blocking
 from ade.tasks.model import Task
 from ade.tasks.service import CompletionWatcher
+from ade.worker.instrumentation import current_run
 
 if TYPE_CHECKING:
     from ade.agents.background import BackgroundTasks
@@ -86,12 +88,13 @@ class OpenStore:
     async def store(self, tasks: Sequence[Task]) -> list[Task]:
         """Store admitted tasks; the guard can hold them for approval. The store wakes a worker. Raises Denied."""
         rulebook, runtime = await self.current_rules()
-        if self.author is not None:
-            tasks = _with_author(tasks, self.author)
+        tasks, run = self._authored(tasks), current_run.get()
         if TASK_TIMEOUT in runtime.values:
             tasks = runtime.limited(tasks)
         for task in tasks:
             if not passes(task, rulebook):
+                if run is not None:
+                    tasks = await written_in_run(self.stores, run.task_id, tasks)
                 return await store_held(self.stores, self.payloads, tasks, rulebook)
         return await store(self.stores, self.payloads, tasks)
 
@@ -111,8 +114,7 @@ class OpenStore:
         if rules is None:
             return portal.run(self.store(tasks))
         rulebook, runtime = rules
-        if self.author is not None:
-            tasks = _with_author(tasks, self.author)
+        tasks = self._authored(tasks)
         if TASK_TIMEOUT in runtime.values:
             tasks = runtime.limited(tasks)
         for task in tasks:
@@ -120,6 +122,17 @@ class OpenStore:
                 return portal.run(self.store(tasks))
         stored = store_blocking(self.stores, self.payloads, tasks)
         return portal.run(self.store(tasks)) if stored is None else stored
+
+    def _authored(self, tasks: Sequence[Task]) -> Sequence[Task]:
+        """Name the author: in a handler, that of the run's task, or else that of this app."""
+        run = current_run.get()
+        if run is not None:
+            tasks = [
+                task if task.parent_id == run.task_id else inheriting(task, run.author, run.writers) for task in tasks
+            ]
+        if self.author is None:
+            return tasks
+        return [structs.replace(task, author_id=self.author) if task.author_id is None else task for task in tasks]
 
     @property
     def side(self) -> LoopServices:
@@ -129,10 +142,6 @@ class OpenStore:
         if side is None:
             side = self._sides[loop] = LoopServices(self.stores, self._settings)
         return side
-
-
-def _with_author(tasks: Sequence[Task], author: str) -> list[Task]:
-    return [structs.replace(task, author_id=author) if task.author_id is None else task for task in tasks]
 
 
 def default_author(settings: Settings, named: str | None = None) -> str | None:

@@ -152,7 +152,7 @@ def perform(call: HandlerCall, line: WorkerConnection) -> HandlerReturned | Hand
     asking = RunRequests(call.facts.run_id, line)
     _tell_trace(call.facts.trace)
     facts = call.facts
-    current_run.set(RunReference(facts.task_id, facts.run_id, facts.scope, facts.author))
+    current_run.set(RunReference(facts.task_id, facts.run_id, facts.scope, facts.author, facts.writers))
     try:
         outcome = _outcome(call, SyncContext(Context(call.facts, asking, lambda: False)))
     finally:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from ade.approvals.review_requests import with_author_of
+from ade.approvals.review_requests import with_author_of, writers_of
 from ade.errors import StaleLease
 from ade.locks.requests import LeaveLock, TakeLock, request_id
 from ade.locks.run_locks import RunLocks
@@ -136,6 +136,7 @@ def facts_of(run: Run) -> RunInfo:
         worker=task.worker_id or "",
         run_id=run.id,
         author=task.author_id,
+        writers=writers_of(task),
         trace=current_trace.get() or task.trace,
         progress=task.progress,
         scope=request_id(task),

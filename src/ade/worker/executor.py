@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from ade.accounts.model import SYSTEM
+from ade.approvals.review_requests import writers_of
 from ade.errors import STORE_TROUBLE
 from ade.locks.requests import request_id
 from ade.logs import Log
@@ -142,7 +143,8 @@ class RunExecutor:
 
     async def _work(self, run: Run) -> None:
         run.began = True
-        current_run.set(RunReference(run.task.id, run.id, request_id(run.task), run.task.author_id))
+        task = run.task
+        current_run.set(RunReference(task.id, run.id, request_id(task), task.author_id, writers_of(task)))
         outcome: Outcome | None = None
         try:
             outcome = await self._prepare(run)

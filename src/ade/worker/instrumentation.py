@@ -11,12 +11,13 @@ if TYPE_CHECKING:
 
 
 class RunReference(NamedTuple):
-    """A run: its task, its ID, its lock scope, and the author of the task."""
+    """A run: its task, its ID, its lock scope, and who wrote the task."""
 
     task_id: str
     run_id: str
     scope: str = ""
     author: str | None = None
+    writers: frozenset[str] = frozenset()  # the author, and others who cannot approve what the run enqueues
 
 
 current_run: ContextVar[RunReference | None] = ContextVar("ade_run", default=None)  # whose code this is

@@ -135,6 +135,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     worker: str
     run_id: str
     author: str | None = None
+    writers: frozenset[str] = frozenset()  # who cannot approve what the run enqueues
     trace: str | None = None  # its trace context
     progress: MaybeRaw = None  # the last progress reported by an earlier run of the task
     scope: str = ""  # the lock scope of the run
