@@ -360,3 +360,18 @@ async def test_the_log_says_which_digest_ran(site: Site) -> None:
         ran = {event["type"]: event["payload"] for event in page["items"]}
         assert [ran[kind].get("digest") for kind in ("task.claimed", "task.succeeded")] == [expected, expected]
     assert digest is not None
+
+
+async def test_what_a_step_is_about_cannot_be_replaced_for_its_reviewers(site: Site, database: Database) -> None:
+    """The reviewer would see a harmless step, and approve the digest of the harmful one."""
+    task = await site.enqueue("wipe", args={"disk": "production"})
+    await site.until(task["id"], "reviewing")
+    assert await _verify(site) == []
+
+    database.task(task["id"], lambda record: record["review"]["gates"][-1].update(about={"disk": "scratch"}))
+
+    refused = await site.vote("rita", task["id"])
+    assert (refused.status, refused.code) == (409, "digest_mismatch")
+    assert "was edited without ADE" in refused.json()["detail"]
+    assert any("what approval" in line for line in await _verify(site))
+    assert site.done == []

@@ -119,3 +119,40 @@ async def test_what_is_held_at_its_start_waits_until_there_is_room(site: Site) -
 
     assert len(await eventually(held)) == 1
     assert site.done == []
+
+
+async def test_small_payments_add_up_until_a_rule_holds_one(site: Site) -> None:
+    """Each alone is below the score from which people must approve; many on one resource are not."""
+    guard = {**GUARD, "name": "wire", "from_score": 35}
+    await site.rules(guard=[guard], policy=POLICY, criticality={"bank:*": 40})
+
+    statuses = [(await site.enqueue("wire", by="olga", args={"to": f"friend {each}"}))["status"] for each in range(40)]
+
+    assert statuses[0] == "pending"
+    assert statuses[-1] == "reviewing"
+
+
+async def test_rollbacks_that_an_agent_requests_count_among_its_approvals(site: Site) -> None:
+    await limited(site, name="pay:rollback")
+    tasks = [await site.enqueue(**PAY) for _ in range(4)]
+    for task in tasks:
+        await site.until(task["id"], "completed")
+
+    answers = [await site.ask("bot", "POST", f"/tasks/{task['id']}/rollback") for task in tasks]
+
+    assert [answer.status for answer in answers] == [200, 200, 200, 429]
+    assert (await site.ask("olga", "POST", f"/tasks/{tasks[3]['id']}/rollback")).status == 200, "hers, not the agent's"
+
+
+async def test_nobody_comments_on_what_is_none_of_their_business(site: Site) -> None:
+    await site.rules(guard=[GUARD], policy=POLICY)
+    task = await site.enqueue("pay", by="olga", args={"to": "ann"})
+    own = await site.enqueue(**PAY)
+
+    async def comment(by: str, task_id: str) -> int:
+        return (await site.ask(by, "POST", f"/approvals/{task_id}/comment", {"text": "é" * 4_000})).status
+
+    assert await comment("bot", task["id"]) == 403
+    assert [await comment("bot", own["id"]) for _ in range(21)] == [200] * 20 + [422], "the rest is for others"
+    assert await comment("rita", own["id"]) == 200
+    assert await comment("olga", own["id"]) == 200

@@ -340,7 +340,7 @@ async def gate_to_vote(services: Services, task_id: str, approval: str | None) -
 
 @operation("POST /approvals/{task_id}/comment", permission=(Permission.ENQUEUE, Permission.VOTE))
 async def comment_on_approval(services: Services, request: RequestContext, task_id: str, body: NewComment) -> Task:
-    """Say something. A comment is not a vote, so programs may write one too."""
+    """Add a comment, which is not a vote. For the author, also a program, reviewers, and operators."""
     check_id(task_id)
     return await approvals_service.comment(services.stores, task_id, body.text, actor=acting(request))
 

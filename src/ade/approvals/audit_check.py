@@ -8,7 +8,7 @@ from msgspec import structs
 from ade.accounts.model import USER_ADDED, USER_CHANGED, User
 from ade.accounts.users import USERS
 from ade.approvals.delegations import DELEGATIONS, RETENTION_MS
-from ade.approvals.digest import digest_at, digest_of
+from ade.approvals.digest import digest_of, signed_at
 from ade.approvals.errors import InvalidSubject
 from ade.approvals.model import AFTER_THE_FACT, MOST_GATES, Delegation, Gate, GateState, Review
 from ade.approvals.proof import ApprovalProof, LoggedDelegation
@@ -80,6 +80,7 @@ class _LoggedTask:
     """What the log contains about one governed task, in addition to its gates."""
 
     gate: str = ""  # the one that the record must match: the newest for the whole task, if nothing was edited since
+    steps: set[str] = field(default_factory=set)  # gates of its runs since it was last edited
     passed: set[str] = field(default_factory=set)  # gates that let it through
     result: str | None = None  # the digest of its result
     has_succeeded: bool = False
@@ -130,11 +131,11 @@ class LoggedRecords:
 
     def _add_to_task(self, task_id: str, event: Event) -> None:
         if event.type == APPROVAL_REQUESTED:
-            gate = event.payload.get("gate")
-            if isinstance(gate, dict) and not gate.get("step"):
-                self._tasks.setdefault(task_id, _LoggedTask()).gate = str(gate.get("id"))
-            else:
-                self._tasks.setdefault(task_id, _LoggedTask())
+            gate, requested = event.payload.get("gate"), self._tasks.setdefault(task_id, _LoggedTask())
+            if isinstance(gate, dict) and gate.get("step") not in (None, "", AFTER_THE_FACT):
+                requested.steps.add(str(gate.get("id")))
+            elif isinstance(gate, dict) and not gate.get("step"):
+                requested.gate = str(gate.get("id"))
             return
         known = self._tasks.get(task_id)
         if known is None:
@@ -143,6 +144,7 @@ class LoggedRecords:
             known.passed.add(str(event.payload.get("approval")))
         if event.type in _EDITED or (event.type == "task.held" and event.payload.get("has_begun") is False):
             known.gate = ""
+            known.steps.clear()
         elif event.type == "task.succeeded":
             known.has_succeeded = True
             digest = event.payload.get("result_digest")
@@ -215,6 +217,9 @@ class LoggedRecords:
             yield f"task {task.id}: approval {missing.id} is in the log, and missing in the record"
         if logged.gate:
             yield from _of_subject(task, gates.get(logged.gate))
+        for gate in review.gates:
+            if gate.id in logged.steps and signed_at(task, gate) is None:
+                yield f"task {task.id}: its arguments, or what approval {gate.id} is about, were edited"
         yield from _of_result(task, logged)
 
     def _is_older(self, at: int) -> bool:
@@ -324,11 +329,7 @@ def _of_gate(task: Task, stored: Gate, logged: Gate, *, is_passed: bool) -> Iter
 def _of_subject(task: Task, gate: Gate | None) -> Iterator[str]:
     if gate is None:
         return
-    try:
-        is_same = digest_at(task, gate) == gate.digest
-    except InvalidSubject:
-        is_same = False
-    if not is_same:
+    if signed_at(task, gate) is None:
         yield f"task {task.id}: its arguments or options are not those of approval {gate.id}: they were edited"
     elif task.digest != gate.digest:
         yield f"task {task.id}: its digest is not that of approval {gate.id}"

@@ -48,7 +48,7 @@ from ade.tasks.lifecycle import Status, Verb
 from ade.tasks.model import Task
 from ade.tasks.outcomes import Withheld
 
-_LONGEST_COMMENT, _MOST_COMMENTS = 4_000, 200
+_LONGEST_COMMENT, _MOST_COMMENTS, _MOST_OF_ONE = 4_000, 200, 20
 ANOTHER = "it is not what was approved: its digest is another one"
 _NOT_HEARD = frozenset({GateState.CHANGES_REQUESTED, GateState.SUPERSEDED})
 NO_ANSWER, GREW_OLD = "no one answered in time", "the approval is too old"
@@ -289,6 +289,8 @@ def comment(task: Task, text: str, *, now: int, actor: str) -> Change:
     review = review_of(task)
     if len(review.comments) >= _MOST_COMMENTS:
         raise InvalidTask(f"a task has at most {_MOST_COMMENTS} comments; the event log has them all")
+    if sum(each.by == actor for each in review.comments) >= _MOST_OF_ONE:
+        raise InvalidTask(f"an account writes at most {_MOST_OF_ONE} comments on a task; others may have questions too")
     event = gate_event(gate_for(task), APPROVAL_COMMENTED, now=now, actor=actor, text=text)
     after = structs.replace(review, comments=(*review.comments, Comment(by=actor, at=now, text=text)))
     return change(task, Verb.REVIEW, now=now, more_events=(event,), review=after)

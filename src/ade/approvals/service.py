@@ -105,7 +105,13 @@ async def vote_in_batch(stores: Stores, gate: Gate, digest: str, ballot: VoteReq
 
 
 async def comment(stores: Stores, task_id: str, text: str, *, actor: str) -> Task:
-    """Add a comment to an approval. Raises NoGate and InvalidTask."""
+    """Add a comment to an approval: for those who wrote the task, reviewers, and operators. Raises NoGate,
+    NotPermitted, and InvalidTask."""
+    people, gate = await load_people(stores), gate_for(await get(stores, task_id))
+    if actor not in gate.conflicts and people.directory.get(actor) is not None:
+        user = await get_user(stores, actor)
+        if user.permissions.isdisjoint((Permission.VOTE, Permission.OPERATE)):
+            raise NotPermitted(f"{actor} may not comment on this task: only its author, reviewers, and operators may")
     return await decide(
         stores, task_id, lambda task, now: decisions.comment(task, text, now=now, actor=actor), tries=_TRIES
     )

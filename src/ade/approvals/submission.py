@@ -1,7 +1,7 @@
 """Submission of tasks: the guard before storing, previews, assessment, and policy checks of hypothetical tasks."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -144,11 +144,16 @@ async def case_of(
 
 async def _schema(stores: Stores, task: Task, rules: Iterable[GuardRule]) -> Mapping[str, Any] | None:
     """Return the schema of the arguments, read only if a rule for this task looks at arguments."""
-    name = task.name.removesuffix(ROLLBACK_SUFFIX)
-    if not any((rule.when or rule.paths) and (rule.name is None or matches_any((rule.name,), name)) for rule in rules):
+    if not any(rule.when or rule.paths for rule in _rules_for(task, rules)):
         return None
     definition = await registered_definition(stores, task)
     return None if definition is None else definition.schema
+
+
+def _rules_for(task: Task, rules: Iterable[GuardRule]) -> Iterator[GuardRule]:
+    """Yield the rules for the name of a task, or of the task that a rollback undoes."""
+    names = {task.name, task.name.removesuffix(ROLLBACK_SUFFIX)}
+    return (rule for rule in rules if rule.name is None or any(matches_any((rule.name,), name) for name in names))
 
 
 async def log_denied(
@@ -195,8 +200,9 @@ async def admitted(stores: Stores, payloads: Payloads, tasks: Sequence[Task], ru
             task if passes(task, rulebook) else await _admitted(stores, payloads, task, situation, usage)
             for task in spilled
         ]
-        # ADE itself makes rollbacks, once for each task; they must not wait for anything else.
-        await usage.open_approval(*(task for task in stored if task.status in _WAITING and not is_rollback(task)))
+        # ADE itself makes automatic rollbacks, once for each task; they must not wait for anything else.
+        waiting = [task for task in stored if task.status in _WAITING]
+        await usage.open_approval(*(task for task in waiting if not is_rollback(task) or not task.depends_on))
         return stored
 
     return await counted(stores, situation, step)
@@ -222,6 +228,9 @@ async def _admitted(
     if review.has_preview:
         return _to_be_assessed(task, structs.replace(review, preview_id=fresh_id(now)))
     if not review.is_governed:
+        if any(rule.from_score is not None for rule in _rules_for(task, situation.rulebook.guard)):
+            # Such tasks add up, until one of them reaches the score.
+            await assessment_of(stores, task, situation, usage, task.preview, enters=True)
         return task
     held = structs.replace(task, review=review)
     demand = await demanded(stores, held, situation, usage, reason=review.reason)

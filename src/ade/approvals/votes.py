@@ -7,6 +7,7 @@ from msgspec import Struct, structs
 
 from ade.accounts.authorization import password_change_needed
 from ade.accounts.model import FRESH_MS, SYSTEM, Account
+from ade.approvals.digest import signed_at
 from ade.approvals.errors import (
     ConflictOfInterest,
     DigestMismatch,
@@ -18,6 +19,7 @@ from ade.approvals.errors import (
 )
 from ade.approvals.gates import admitting_chain, has_voted
 from ade.approvals.model import (
+    AFTER_THE_FACT,
     MAX_STEP_REQUESTS,
     UNDECIDED,
     Decision,
@@ -273,6 +275,11 @@ def _check_open(task: Task, gate: Gate, ballot: VoteRequest, *, now: int) -> Non
         raise DigestMismatch(
             f"the task has changed since you reviewed it: its digest is {gate.digest[:12]}, and not"
             f" {ballot.digest[:12] or 'empty'}; look at it again, then answer"
+        )
+    if gate.step != AFTER_THE_FACT and signed_at(task, gate) is None:
+        raise DigestMismatch(
+            f"the record of task {task.id} is not what approval {gate.id} was requested for: it was edited without ADE",
+            advice="`ade audit verify` compares all records with the log",
         )
     if len(ballot.reason) > _LONGEST_REASON:
         raise NotEligible(f"a reason has at most {_LONGEST_REASON} characters")

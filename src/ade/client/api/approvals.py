@@ -118,7 +118,7 @@ class ApprovalsCalls(Section):
         return self._call("snooze_approval", Snoozed, task_id, body=body, key=request_key)
 
     def comment_on_approval(self, task_id: str, *, text: str, request_key: str | None = None) -> Call[Task]:
-        """Say something."""
+        """Add a comment, which is not a vote."""
         from ade.approvals.api import NewComment
         from ade.tasks.model import Task
 
