@@ -20,7 +20,8 @@ from tests.waiting import eventually
 
 API = "/api/v1"
 AT_ONCE, MEASURED = 10, 400
-LONGEST_MS = 50  # the goal for writes is twice what they take alone; on SQLite they take up to four times as long
+LONGEST_MS = 50
+SHORTEST_MS = 20  # less than this is noise, on a busy machine
 # None of them matches anything, so each has to look at everything it may look at.
 WORST: list[dict[str, str]] = [
     {"text": "no such text"},
@@ -125,5 +126,5 @@ async def test_ten_worst_filters_of_one_viewer_delay_nobody_else(store: str, tmp
                 await client.close()
         print(f"\n{store}: GET /me {me:.1f} ms, POST /tasks {alone_post:.1f} -> {post:.1f} ms, {len(pages)} pages")
         assert me < LONGEST_MS
-        assert post < max(2 * alone_post, LONGEST_MS)
+        assert post < max(2 * alone_post, SHORTEST_MS)
         assert (await served.stores.tasks.find(TaskQuery(author_id="the-operator", limit=1))).tasks

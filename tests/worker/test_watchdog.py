@@ -235,11 +235,26 @@ class TestDeadWorkers:
         return f"test-{os.urandom(4).hex()}"
 
     def found(self, name: str) -> DeadWorker | None:
-        """The dead worker of this name; all others are left alone."""
-        found = {dead.name: dead for dead in DeadWorker.find()}
-        for other in found.keys() - {name}:
-            found[other].release()
-        return found.get(name)
+        """The dead worker of this name."""
+        found = DeadWorker.open(name)
+        if found is not None:
+            found.release()
+            assert name in DeadWorker.names()
+            return DeadWorker.open(name)
+        assert name not in DeadWorker.names()
+        return None
+
+    def test_hundreds_of_pages_are_never_open_at_the_same_time(self, name: str) -> None:
+        pages = [SharedLeasePage.create(1, f"{name}-{number}") for number in range(100)]
+        try:
+            for page in pages:
+                fcntl.flock(page.descriptor, fcntl.LOCK_UN)
+            before = len(list(Path("/proc/self/fd").iterdir()))
+            assert {f"{name}-{number}" for number in range(100)} <= set(DeadWorker.names())
+            assert len(list(Path("/proc/self/fd").iterdir())) == before
+        finally:
+            for page in pages:
+                page.close()
 
     def test_a_worker_that_lives_is_never_taken_for_dead(self, name: str) -> None:
         """Not even within the same process, or while its page is open elsewhere."""

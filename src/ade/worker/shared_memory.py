@@ -312,6 +312,29 @@ def _reserve(descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, size)
 
 
+def _locked(path: str) -> int | None:
+    """Open a page and lock it. None if its worker lives, or if it is gone."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_nlink:  # else it was removed by the process that had the lock before
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+def _is_dead(path: str) -> bool:
+    descriptor = _locked(path)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is not None
+
+
 class DeadWorker:
     """The page of a dead worker. While it is open, no other process can take it over."""
 
@@ -321,26 +344,26 @@ class DeadWorker:
         self._is_open = True
 
     @classmethod
-    def find(cls, without: Container[str] = ()) -> "list[DeadWorker]":
-        """Return the dead workers of this host and user, whichever their store, without those of these names."""
+    def names(cls, without: Container[str] = ()) -> list[str]:
+        """Return the names of the dead workers of this host and user, whichever their store, without these names.
+
+        It looks at every page, of which killed processes can leave hundreds: not for an event loop.
+        """
         directory = page_directory()
-        names = [] if directory is None else [name for name in os.listdir(directory) if name not in without]  # noqa: PTH208
-        opened = (cls._open(f"{directory}/{name}", name) for name in names if not name.endswith(_UNFINISHED))
-        return [dead for dead in opened if dead is not None]
+        listed = [] if directory is None else os.listdir(directory)  # noqa: PTH208  # pathlib is large
+        found = [name for name in listed if name not in without and not name.endswith(_UNFINISHED)]
+        return [name for name in found if _is_dead(f"{directory}/{name}")]
 
     @classmethod
-    def _open(cls, path: str, name: str) -> "DeadWorker | None":
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
+    def open(cls, name: str) -> "DeadWorker | None":
+        """Open the page of a dead worker. None if it lives, or if another process has it."""
+        path = f"{page_directory()}/{name}"
+        if (descriptor := _locked(path)) is None:
             return None
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             capacity = (os.fstat(descriptor).st_size - _CLAIM_AT) // (_RUN_ID_SIZE + _RUN.size)
-            if os.fstat(descriptor).st_nlink == 0:  # removed by the process that had the lock before
-                raise FileNotFoundError(path)
             return cls(name, SharedLeasePage(descriptor, capacity, path))
-        except (OSError, ValueError):  # it lives, or is gone already
+        except (OSError, ValueError):  # it has no valid size
             os.close(descriptor)
             return None
 

@@ -291,25 +291,27 @@ class PeerWatch:
         self._looks += 1
         if self._looks % _LOOKS_UNTIL_TIDY == 0:
             self._unrelated.clear()
-        found = DeadWorker.find({self._own, *self._unrelated})
-        try:
-            ready = [dead for dead in found if dead.name in self._dead]
-            self._dead = {dead.name for dead in found}
-            workers = {each.id: each for each in await self._stores.workers.list_workers()} if ready else {}
-            for dead in ready:
-                if (worker := workers.get(dead.name)) is None:
-                    self._unrelated.add(dead.name)
-                    continue
-                tasks = await take_over(self._stores, worker, dead.started(), self._payloads)
-                log.warning("worker.died", worker=dead.name, pid=worker.pid, tasks=tasks)
-                dead.remove()
-                self._dead.discard(dead.name)
-        finally:
-            for dead in found:
-                if dead.name in self._unrelated and dead.age_s > _FORGET_PAGE_S:
-                    dead.remove()
-                else:
+        names = await asyncio.to_thread(DeadWorker.names, {self._own, *self._unrelated})
+        ready = [name for name in names if name in self._dead]
+        self._dead = set(names)
+        workers = {each.id: each for each in await self._stores.workers.list_workers()} if ready else {}
+        for name in ready:
+            if (dead := DeadWorker.open(name)) is not None:  # else another worker of this host has it
+                try:
+                    await self._take_over(dead, workers.get(name))
+                finally:
                     dead.release()
+
+    async def _take_over(self, dead: DeadWorker, worker: Worker | None) -> None:
+        if worker is None:
+            self._unrelated.add(dead.name)
+            if dead.age_s > _FORGET_PAGE_S:
+                dead.remove()
+            return
+        tasks = await take_over(self._stores, worker, dead.started(), self._payloads)
+        log.warning("worker.died", worker=dead.name, pid=worker.pid, tasks=tasks)
+        dead.remove()
+        self._dead.discard(dead.name)
 
 
 class LeaseGuard:

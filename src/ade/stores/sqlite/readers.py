@@ -3,6 +3,7 @@
 import asyncio
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ _THREADS, _SCAN_THREADS = 2, 1
 _STEPS = 20_000  # of SQLite between two checks of a statement: some milliseconds at most
 _LONGEST_S = 30.0  # of one read
 _LONGEST_PAUSE_S = 0.05
+_NICE = 10  # of the thread that scans; with a higher one, it would hold the interpreter lock for longer
 
 
 class _Read(NamedTuple):
@@ -103,6 +105,8 @@ class _Lane:
     def _run(self) -> None:
         connection: apsw.Connection | None = None
         limit = _StatementLimit()
+        if self._pauses:
+            _lower_priority()
         while (read := self._asked.get()) is not None:
             result: Any = None
             error: BaseException | None = None
@@ -153,6 +157,13 @@ class _Lane:
                 self._asked.put(None)
         for thread in self._threads:
             thread.join()
+
+
+def _lower_priority() -> None:
+    """Let other threads of this process go first, where the system can do that for one thread (Linux)."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
 class _StatementLimit:
