@@ -2,17 +2,17 @@
 
 import hashlib
 from collections.abc import Sequence
-from contextlib import suppress
 
 from msgspec import Raw
 
 from ade.accounts.model import SYSTEM, Permission
 from ade.accounts.users import permitted
-from ade.approvals.errors import Denied
 from ade.approvals.model import PastRun
 from ade.approvals.review_requests import review_of
 from ade.approvals.submission import enqueue_guarded
-from ade.errors import IllegalTransition, UnknownName
+from ade.errors import AdeError, IllegalTransition, StoreError, UnknownName
+from ade.events.model import Event
+from ade.logs import Log
 from ade.stores.ports import Stores, TaskQuery
 from ade.tasks.admission import ROLLBACK_SUFFIX, admit
 from ade.tasks.changes import Change
@@ -23,6 +23,9 @@ from ade.tasks.payloads import Payloads
 from ade.tasks.service import get, last_run
 
 AUTOMATIC = "automatic"
+ROLLBACK_NOT_STORED = "rollback.not_stored"
+_LONGEST_REASON = 500
+log = Log("ade.approvals")
 NEEDLESS = Raw(b'"nothing to undo"')  # the result of a rollback that did nothing
 _MOST_ROLLBACKS = 500  # of one task: one for each generation
 
@@ -55,7 +58,7 @@ async def prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequenc
     """Store the automatic rollbacks of tasks that are about to fail permanently.
 
     Each rollback is stored first and depends on its task, so that a crash in between leaves no failure without a
-    rollback. A rollback that the guard denies is logged and not stored.
+    rollback. A rollback that is refused is logged and not stored; its task fails all the same.
     """
     for change in changes:
         if change.before.rollback != AUTOMATIC or not _ends_badly(change):
@@ -65,8 +68,24 @@ async def prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequenc
             rollback = await _rollback_of(stores, payloads, change.after, ran, waits=True)
             if change.before.status is not Status.RUNNING and await _earlier(stores, payloads, change.after, rollback):
                 continue
-            with suppress(Denied):
+            try:
                 await enqueue_guarded(stores, payloads, [rollback])
+            except StoreError:
+                raise
+            except AdeError as error:  # it must not stop its task, or the tasks of others in the same batch
+                await _log_not_stored(stores, rollback, error)
+
+
+async def _log_not_stored(stores: Stores, rollback: Task, error: AdeError) -> None:
+    payload = {
+        "task": rollback.parent_id,
+        "name": rollback.name,
+        "code": error.code,
+        "reason": str(error)[:_LONGEST_REASON],
+    }
+    event = Event(type=ROLLBACK_NOT_STORED, at=stores.clock.now(), payload=payload)
+    await stores.documents.write([], [event])
+    log.warning("rollback.not_stored", task=rollback.parent_id, name=rollback.name, error=str(error))
 
 
 def _ends_badly(change: Change) -> bool:

@@ -186,8 +186,9 @@ def _person_behind(account: str, directory: Directory) -> str:
 
 
 def _key(task: Task) -> str:
-    """The same for a request that is repeated under its idempotency key."""
-    return task.id if task.idempotency_key is None else _digest(task.queue, task.name, task.idempotency_key)
+    """The same for a request that is repeated under its idempotency key; another one for each replay."""
+    key = task.id if task.idempotency_key is None else _digest(task.queue, task.name, task.idempotency_key)
+    return key if task.generation <= 1 else f"{key}.{task.generation}"
 
 
 def _digest(*parts: str) -> str:
