@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ade.approvals import submission
+from ade.approvals import rollback, submission
 from ade.events import model as events_model
 from docs.generators.told import Told
 
@@ -48,6 +48,10 @@ APPROVAL_EVENTS: Mapping[str, Told] = {
         "an approval no longer counts, because something else would run than was approved", (*_GATE, "code", "reason")
     ),
     events_model.APPROVAL_UNBLOCKED: Told("its rules can be met again", _GATE),
+    rollback.ROLLBACK_NOT_STORED: Told(
+        "the automatic rollback of a task that failed was refused; the task is not rolled back",
+        ("code", "name", "reason", "task"),
+    ),
     submission.GUARD_DENIED: Told(
         "a guard rule denied a request; no task was stored, or its run did not start",
         ("name", "occasion", "reason", "rule"),

@@ -26,7 +26,7 @@ MOST = {
     "enqueue on Redis": 17,  # goal: 16
     "lock on SQLite": 20,  # goal: 14
     "list over HTTP": 22,
-    "vote over HTTP": 45,  # goal: 32
+    "vote over HTTP": 46,  # goal: 32
 }
 
 

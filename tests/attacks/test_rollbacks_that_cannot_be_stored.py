@@ -1,5 +1,7 @@
 """Attack: a task whose automatic rollback is refused stops the sweeps, for the tasks of everyone."""
 
+from typing import Any
+
 from tests.attacks.site import Site
 from tests.waiting import eventually
 
@@ -17,7 +19,7 @@ async def refusals(site: Site) -> list[dict[str, object]]:
 async def test_deadlines_of_others_pass_all_the_same(site: Site) -> None:
     """A number above 2^53 has no digest, and the rulebook wants rollbacks approved."""
     await site.rules(guard=[{"do": "demand", "name": "*:rollback", "policy": "one", "reason": "care"}], policy=[ONE])
-    options = {"rollback": "automatic", "max_attempts": 3, "backoff": "1m,5m,15m", "deadline": 2}
+    options: dict[str, Any] = {"rollback": "automatic", "max_attempts": 3, "backoff": "1m,5m,15m", "deadline": 2}
     bad = await site.enqueue("pay", args={**FAILS, "amount": 2**60}, **options)
     await eventually(lambda: _is(bool(site.done)))
     other = await site.enqueue("pay", by="olga", args={"to": "y"}, queue="nobody", deadline=2)
@@ -31,7 +33,7 @@ async def test_deadlines_of_others_pass_all_the_same(site: Site) -> None:
 async def test_a_reviewer_can_reject_what_may_no_longer_lock(site: Site) -> None:
     """Its rollback is stored, and everyone sees that it may not lock either."""
     await site.rules(guard=[GUARD], policy=[FAST])
-    options = {"rollback": "automatic", "max_attempts": 3, "backoff": "2s,2s", "locks": ["prod:db"]}
+    options: dict[str, Any] = {"rollback": "automatic", "max_attempts": 3, "backoff": "2s,2s", "locks": ["prod:db"]}
     task = await site.enqueue("pay", args=FAILS, **options)
     await site.vote("rita", task["id"])
     await eventually(lambda: _is(bool(site.done)))

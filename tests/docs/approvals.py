@@ -10,7 +10,10 @@ from tests.approvals.scene import APPROVE, CHANGES, ONE, REJECT, RESPOND, Scene,
 _HOUR, _DAY = 3_600, 86_400
 _STEPS = [{"after": "1h", "roles": ["admin"]}]
 _NOBODY = {"id": "nobody", "tags": ["stuck"], "rules": [{"needed": 2, "users": ["yan", "zoe"]}]}
-_DENIED = [{"name": "deploy", "when": {"what": "prison"}, "do": "deny", "reason": "never"}]
+_DENIED = [
+    {"name": "deploy", "when": {"what": "prison"}, "do": "deny", "reason": "never"},
+    {"name": "publish:rollback", "do": "deny", "reason": "published is published"},
+]
 
 
 async def of_approvals() -> dict[str, list[set[str]]]:
@@ -23,6 +26,7 @@ async def of_approvals() -> dict[str, list[set[str]]]:
         await _not_approved(here)
         await _stuck(here)
         await _responded(here)
+        await _not_rolled_back(here)
         seen: dict[str, list[set[str]]] = {}
         for event in await here.stores.events.read(0, 10_000):
             seen.setdefault(event.type, []).append(set(event.payload))
@@ -68,6 +72,12 @@ async def _stuck(here: Scene) -> None:
     await here.asked("island", tags=["stuck"])
     await here.people(yan="reviewer", zoe="reviewer")
     await here.kit.advance(10)
+
+
+async def _not_rolled_back(here: Scene) -> None:
+    task = await here.app.enqueue("publish", {"page": "home"}, author="ada", rollback="automatic")
+    await here.kit.drain()
+    await here.vote(task, "bob", REJECT)
 
 
 async def _responded(here: Scene) -> None:

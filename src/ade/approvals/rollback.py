@@ -77,7 +77,7 @@ async def prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequenc
 
 
 async def _log_not_stored(stores: Stores, rollback: Task, error: AdeError) -> None:
-    payload = {
+    payload: dict[str, object] = {
         "task": rollback.parent_id,
         "name": rollback.name,
         "code": error.code,
