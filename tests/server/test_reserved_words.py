@@ -15,6 +15,7 @@ from tests.domain import Role, read_rulebook
 from tests.server.conftest import ServerHarness, start_server
 from tests.server.test_remote_workers import API, claim, registered, say
 from tests.stores.urls import store_url
+from tests.waiting import eventually
 
 WORDS = (
     *("$blob", "size", "sha256", "$ref", "$json", "result", "result_expired", "error", "released", "args", "detail"),
@@ -125,12 +126,17 @@ async def test_a_result_that_names_the_blob_of_another_task_removes_nothing_when
         await server.task(result_ttl=0.001)
         [run] = await claim(server, Role.WORKER)
         assert (await say(server, Role.WORKER, run, "complete", result=forged)).status == 200
-    await until(server, 2)
+    await until_expired(server, 2)
     assert await _arguments_of(server, large["id"]) == {"text": "x" * 200_000}
 
 
-async def until(server: ServerHarness, count: int) -> None:
+async def until_expired(server: ServerHarness, count: int) -> None:
     """Wait until so many results have expired."""
-    gone = 0
-    while gone < count:
-        gone += await server.stores.sweeps.expire_results(10)
+    expired = 0
+
+    async def look() -> bool:
+        nonlocal expired
+        expired += await server.stores.sweeps.expire_results(10)
+        return expired >= count
+
+    await eventually(look)
