@@ -38,7 +38,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     payload_limit_mb: Annotated[_Count, _about("payloads above this size are refused")] = 64
     upgrade: Annotated[
         bool,
-        _about("up, worker, and serve upgrade a store of an older version, after a copy; off: `ade upgrade` does"),
+        _about("up, worker, and serve copy and upgrade a store of an older version; off: only `ade upgrade` does"),
     ] = False
 
 
@@ -151,7 +151,7 @@ class SweepSettings(msgspec.Struct, frozen=True, kw_only=True):
         7_776_000.0
     )
     effect_retention_s: Annotated[
-        _Seconds, _about("how long ctx.once remembers an effect that was done, at least; as long as its task exists")
+        _Seconds, _about("how long ctx.once remembers a finished effect, at least; longer while its task exists")
     ] = 2_592_000.0
     inbox_retention_s: Annotated[
         _Seconds, _about("how long an empty inbox is kept, with what its consumer remembers of the conversation")

@@ -190,7 +190,9 @@ def _print_copy(session: "Session", target: Path) -> None:
 
 
 @command("upgrade")
-@click.option("--copy", "target", type=click.Path(dir_okay=False), help="The new file for the copy; next to the store.")
+@click.option(
+    "--copy", "target", type=click.Path(dir_okay=False), help="File for the copy. Default: next to the store."
+)
 async def upgrade(session: "Session", target: str | None) -> None:
     """Upgrade the store to the version of this ADE. A copy of it is made first.
 
