@@ -197,7 +197,8 @@ async def upgrade(session: "Session", target: str | None) -> None:
     """Upgrade the store to the version of this ADE. A copy of it is made first.
 
     Stop the processes of older versions first, or restart them with this version afterwards: their workers stop with an
-    error as soon as the store is upgraded. No other command changes the version of a store.
+    error as soon as the store is upgraded. With `store.upgrade = true`, `up`, `worker`, and `serve` also upgrade a
+    store when they start; no other command does.
     """
     session.check_local()
     if target is not None:
