@@ -4,6 +4,7 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,8 +39,8 @@ def wall() -> WallClock:
 
 @pytest.fixture(params=["sqlite", pytest.param("valkey", marks=pytest.mark.long)])
 async def site(request: pytest.FixtureRequest, tmp_path: Path, wall: WallClock) -> AsyncIterator[Site]:
-    # The watchdog is another process, which would not use this clock.
-    async with open_site(request.param, tmp_path, clock=wall, **{"worker.lease_guard": False}) as opened:
+    alone: dict[str, Any] = {"worker.lease_guard": False}  # the watchdog, another process, would not use this clock
+    async with open_site(request.param, tmp_path, clock=wall, **alone) as opened:
         yield opened
 
 
