@@ -1,5 +1,6 @@
 """Every setting with its default, its environment variable and its meaning, as `ade.settings` declares them."""
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ def settings_tables() -> str:
 
 
 def _section(section: str) -> str:
-    about = (type(getattr(Settings(), section)).__doc__ or "").strip()
+    about = inspect.cleandoc(type(getattr(Settings(), section)).__doc__ or "")
     rows = [_row(name, field) for name, field in KNOWN.items() if name.startswith(f"{section}.")]
     return f"### [{section}]\n\n{about}\n\n{table(['setting', 'default', 'bounds', 'meaning'], rows)}"
 

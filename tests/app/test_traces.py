@@ -212,7 +212,7 @@ except DriverMissing as error:
 """
     said = run_program(program)
     assert said.startswith("driver_missing")
-    assert "ade[otel]" in said
+    assert "community-ade[otel]" in said
 
 
 def test_whoever_wants_no_traces_loads_nothing_for_them() -> None:

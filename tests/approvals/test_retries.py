@@ -9,8 +9,8 @@ import pytest
 
 from ade import Context, Preview, RateLimited, Status, TaskHandle
 from ade.approvals import service as approvals_service
-from tests.approvals.scene import ONE, REJECT, Scene, scene
-from tests.domain import GateState, TaskQuery
+from tests.approvals.scene import APPROVE, ONE, REJECT, Scene, scene
+from tests.domain import Decision, GateState, TaskQuery
 from tests.stores.urls import store_url
 
 HOUR = 3_600.0
@@ -73,12 +73,26 @@ async def later(shop: Scene, hours: float) -> None:
     await shop.kit.drain()
 
 
+async def decide(shop: Scene, task: TaskHandle[Any], decision: Decision = APPROVE) -> None:
+    """Bob votes, and everything that can run now runs."""
+    await shop.vote(task, "bob", decision)
+    await shop.kit.drain()
+
+
+async def resumed_after_two_days(shop: Scene) -> TaskHandle[Any]:
+    """A migration that waited for two days at its step, was approved, and ran on."""
+    task = await enqueued(shop, "migrate")
+    await decide(shop, task)
+    await later(shop, 48)
+    await decide(shop, task)
+    return task
+
+
 @pytest.mark.parametrize("name", ["pay", "deploy"])
 async def test_a_retry_under_an_approval_that_is_too_old_goes_back_to_review(shop: Scene, name: str) -> None:
     shop.fails, shop.failures = True, [RuntimeError("no luck")]
     task = await enqueued(shop, name, max_attempts=3, backoff="2h")
-    await shop.vote(task, "bob")
-    await shop.kit.drain()
+    await decide(shop, task)
     assert len(shop.done + shop.deployed) == 1
     shop.fails = False
     await later(shop, 3)
@@ -90,8 +104,7 @@ async def test_a_retry_under_an_approval_that_is_too_old_goes_back_to_review(sho
     [stale] = [event.payload["reason"] async for event in task.events() if event.type == "approval.stale"]
     assert stale == "the approval is too old"
 
-    await shop.vote(task, "bob")
-    await shop.kit.drain()
+    await decide(shop, task)
     assert (await task.get()).status is Status.COMPLETED
     assert len(shop.done + shop.deployed) == 2
 
@@ -100,11 +113,11 @@ async def test_a_retry_under_an_approval_that_is_too_old_goes_back_to_review(sho
 async def test_a_retry_in_time_asks_nobody(shop: Scene, name: str) -> None:
     shop.fails, shop.failures = True, [RuntimeError("no luck")]
     task = await enqueued(shop, name, max_attempts=3, backoff="1m")
-    await shop.vote(task, "bob")
-    await shop.kit.drain()
+    await decide(shop, task)
     shop.fails = False
     await shop.kit.finish()
 
+    assert len(shop.done + shop.deployed) == 2
     assert await states(task) == [("", GateState.APPROVED)]
     assert (await task.get()).status is Status.COMPLETED
 
@@ -112,26 +125,19 @@ async def test_a_retry_in_time_asks_nobody(shop: Scene, name: str) -> None:
 async def test_a_retry_is_compared_with_a_new_preview(shop: Scene) -> None:
     shop.fails = True
     task = await enqueued(shop, "deploy", max_attempts=2, backoff="1m")
-    await shop.vote(task, "bob")
-    await shop.kit.drain()
+    await decide(shop, task)
     shop.versions["site"] = "v2"  # whether by its first attempt or by others
     shop.fails = False
     await shop.kit.finish(timedelta(hours=1))
 
     assert shop.deployed == ["x"]
     assert (await task.get()).status is Status.REVIEWING
-    await shop.vote(task, "bob")
-    await shop.kit.drain()
+    await decide(shop, task)
     assert shop.deployed == ["x", "x"]
 
 
 async def test_a_run_that_waited_at_a_step_is_resumed_however_long_that_took(shop: Scene) -> None:
-    task = await enqueued(shop, "migrate")
-    await shop.vote(task, "bob")
-    await shop.kit.drain()
-    await later(shop, 48)
-    await shop.vote(task, "bob")
-    await shop.kit.drain()
+    task = await resumed_after_two_days(shop)
 
     assert (await task.get()).status is Status.COMPLETED
     assert await states(task) == [("", GateState.APPROVED), ("drop the old table", GateState.APPROVED)]
@@ -140,12 +146,7 @@ async def test_a_run_that_waited_at_a_step_is_resumed_however_long_that_took(sho
 @pytest.mark.parametrize("failure", [RuntimeError("no luck"), RateLimited("wait", retry_after=1)])
 async def test_a_retry_of_a_resumed_run_needs_a_valid_approval(shop: Scene, failure: Exception) -> None:
     shop.failures = [failure]
-    task = await enqueued(shop, "migrate")
-    await shop.vote(task, "bob")
-    await shop.kit.drain()
-    await later(shop, 48)
-    await shop.vote(task, "bob")
-    await shop.kit.drain()
+    task = await resumed_after_two_days(shop)
     await later(shop, 0.5)
 
     assert shop.done == ["migrated x"]
@@ -166,8 +167,7 @@ async def test_the_approval_of_a_step_grows_old_for_a_retry_too(shop: Scene) -> 
 
     task = await shop.app.enqueue("wipe", author="ada", backoff="2h")
     await shop.kit.drain()
-    await shop.vote(task, "bob")
-    await shop.kit.drain()
+    await decide(shop, task)
     await later(shop, 3)
 
     assert shop.done == ["wiped"]
@@ -178,8 +178,7 @@ async def test_a_retry_after_the_window_does_not_run(shop: Scene) -> None:
     shop.failures = [RuntimeError("no luck")]
     now = datetime.fromtimestamp(shop.kit.clock.now() / 1000, UTC)
     task = await enqueued(shop, "pay", window=(now, now + timedelta(minutes=30)), backoff="40m")
-    await shop.vote(task, "bob")
-    await shop.kit.drain()
+    await decide(shop, task)
     await later(shop, 0.75)
 
     assert shop.done == ["paid x"]
@@ -189,11 +188,9 @@ async def test_a_retry_after_the_window_does_not_run(shop: Scene) -> None:
 async def test_what_failed_and_is_then_rejected_is_rolled_back(shop: Scene) -> None:
     shop.failures = [RuntimeError("no luck")]
     task = await enqueued(shop, "pay", backoff="2h", rollback="automatic")
-    await shop.vote(task, "bob")
-    await shop.kit.drain()
+    await decide(shop, task)
     await later(shop, 3)
-    await shop.vote(task, "bob", REJECT)
-    await shop.kit.drain()
+    await decide(shop, task, REJECT)
 
     assert (await task.get()).status is Status.REJECTED
     assert shop.done == ["paid x", "refunded x"]
@@ -201,8 +198,7 @@ async def test_what_failed_and_is_then_rejected_is_rolled_back(shop: Scene) -> N
 
 async def test_what_never_ran_is_not_rolled_back_when_it_is_rejected(shop: Scene) -> None:
     task = await enqueued(shop, "pay", rollback="automatic")
-    await shop.vote(task, "bob", REJECT)
-    await shop.kit.drain()
+    await decide(shop, task, REJECT)
 
     assert (await shop.stores.tasks.find(TaskQuery(name="pay:rollback"))).tasks == []
     assert shop.done == []
@@ -226,16 +222,13 @@ async def test_an_approval_is_revoked_between_two_attempts(shop: Scene) -> None:
 async def test_a_step_that_is_revoked_between_two_attempts_does_not_renew_the_approval(shop: Scene) -> None:
     """The next run is a retry, so the approval of the task must still be valid."""
     task = await enqueued(shop, "migrate")
-    await shop.vote(task, "bob")
-    await shop.kit.drain()
+    await decide(shop, task)
     shop.failures = [RateLimited("later", retry_after=60)]
-    await shop.vote(task, "bob")
-    await shop.kit.drain()
+    await decide(shop, task)
     assert (await task.status(), shop.done) == (Status.PENDING, ["migrated x"])
     await approvals_service.revoke(shop.stores, task.id, "a mistake", actor="bob")
     shop.kit.clock.advance(HOUR)
-    await shop.vote(task, "bob")
-    await shop.kit.drain()
+    await decide(shop, task)
 
     assert (await task.status(), shop.done) == (Status.REVIEWING, ["migrated x"])
     assert (await shop.gate(task)).step == ""

@@ -75,9 +75,9 @@ class Site:
         return await self.ask(voter, "POST", f"/approvals/{task_id}/respond", body)
 
 
-def bank(done: list[dict[str, Any]], settings: Any) -> Ade:
+def bank(done: list[dict[str, Any]], settings: Any, clock: Any = None) -> Ade:
     """An app with tasks that move money, deploy, and undo it."""
-    app = Ade(settings=settings)
+    app = Ade(settings=settings, clock=clock)
 
     @app.task(name="pay")
     async def pay(to: str, amount: int = 1, fails: bool = False) -> str:
@@ -166,7 +166,7 @@ def _with_resources(app: Ade, done: list[dict[str, Any]]) -> None:
 
 @asynccontextmanager
 async def open_site(
-    kind: str, folder: Path, queues: Sequence[str] = ("default",), **flags: object
+    kind: str, folder: Path, queues: Sequence[str] = ("default",), clock: Any = None, **flags: object
 ) -> AsyncIterator[Site]:
     chosen = {
         "store.url": store_url(kind, folder),
@@ -179,7 +179,7 @@ async def open_site(
     }
     done: list[dict[str, Any]] = []
     settings = load(flags=chosen, files=[]).settings
-    async with bank(done, settings) as app, serve_http(app) as served, app.worker(queues=list(queues)):
+    async with bank(done, settings, clock) as app, serve_http(app) as served, app.worker(queues=list(queues)):
         client = HttpClient(served.url)
         try:
             server = ServerHarness(app, served.url, None, client)

@@ -28,6 +28,7 @@ async def test_a_default_that_is_denied_is_not_stored(site: Site) -> None:
     answer = await site.ask("bot", "POST", "/tasks", {"name": "migrate", "args": {}})
 
     assert (answer.status, answer.json()["code"]) == (403, "denied")
+    assert (await site.ask("olga", "GET", "/tasks?name=migrate")).json()["items"] == []
 
 
 async def test_a_rule_that_allows_looks_at_defaults_too(site: Site) -> None:

@@ -188,6 +188,8 @@ async def test_a_restart_creates_no_new_store_where_one_was(scene: Scene) -> Non
         done = subprocess.run(line, check=False, capture_output=True, text=True, timeout=30)
         assert done.returncode == ExitCode.STORE
         assert "store_missing" in done.stderr
+        assert "restore the database or its newest backup" in done.stderr
+        assert "creates one" not in done.stderr
     assert not scene.path.exists()
 
 

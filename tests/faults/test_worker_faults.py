@@ -39,20 +39,29 @@ async def test_the_task_of_a_killed_worker_runs_again_elsewhere(site: Site) -> N
     assert "task.reclaimed" in kinds
 
 
-async def test_a_worker_stopped_past_its_lease_is_refused_when_it_comes_back(site: Site) -> None:
-    """The guardian does not keep a suspended worker's tasks."""
-    stopped = await site.worker()
+async def run_past_its_lease(site: Site, name: str) -> tuple[Task, Task]:
+    """A worker is suspended in a run of this handler and resumed after another worker has run the task.
+
+    Returns the task as it was enqueued and as the other worker left it.
+    """
+    suspended = await site.worker()
     go_on = site.folder / "go-on"
-    task = await site.enqueue("slow_when_continued", {"until": str(go_on)})
+    task = await site.enqueue(name, {"until": str(go_on)})
     await site.until_noted("began")
-    await site.suspend(stopped)
+    await site.suspend(suspended)
     await site.worker(**PATIENT)
     final = await site.final(task)
     go_on.touch()
-    stopped.send(signal.SIGCONT)
+    suspended.send(signal.SIGCONT)
     await until(
-        lambda: "task.stopped" in stopped.log() or "task.result_thrown_away" in stopped.log(), "the late worker hears"
+        lambda: "task.stopped" in suspended.log() or "task.result_thrown_away" in suspended.log(), "the late run ends"
     )
+    return task, final
+
+
+async def test_a_worker_stopped_past_its_lease_is_refused_when_it_comes_back(site: Site) -> None:
+    """The guardian does not keep a suspended worker's tasks."""
+    task, final = await run_past_its_lease(site, "slow_when_continued")
 
     assert plain(final.result) == "attempt 2"
     assert await final_events(site, task) == ["task.succeeded"]
@@ -60,18 +69,7 @@ async def test_a_worker_stopped_past_its_lease_is_refused_when_it_comes_back(sit
 
 
 async def test_a_worker_stopped_past_its_lease_performs_no_effect_when_it_comes_back(site: Site) -> None:
-    stopped = await site.worker()
-    go_on = site.folder / "go-on"
-    task = await site.enqueue("pays_when_continued", {"until": str(go_on)})
-    await site.until_noted("began")
-    await site.suspend(stopped)
-    await site.worker(**PATIENT)
-    final = await site.final(task)
-    go_on.touch()
-    stopped.send(signal.SIGCONT)
-    await until(
-        lambda: "task.stopped" in stopped.log() or "task.result_thrown_away" in stopped.log(), "the late worker hears"
-    )
+    _, final = await run_past_its_lease(site, "pays_when_continued")
 
     assert plain(final.result) == "attempt 2"
     assert site.noted("paid") == []

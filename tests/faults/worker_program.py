@@ -49,6 +49,11 @@ def note(journal: str, what: str) -> None:
     os.close(descriptor)
 
 
+def block_until(file: str) -> None:
+    """Wait in this thread until the file exists; called on the event loop, it blocks the loop."""
+    until(Path(file).exists, file, 600)
+
+
 async def quick(journal: str) -> None:
     note(journal, "ran")
 
@@ -86,7 +91,7 @@ def wait_in_thread(journal: str, ctx: SyncContext) -> None:
 def until_gate_in_thread(journal: str, gate: str) -> str:
     """A plain function that goes on whatever it is told, until the file `gate` exists."""
     note(journal, "began")
-    until(Path(gate).exists, "the gate", 600)
+    block_until(gate)
     note(journal, "ended")
     return "done"
 
@@ -117,8 +122,7 @@ async def pays_when_continued(journal: str, until: str, ctx: Context) -> str:
     """The first run pays as soon as the file `until` exists; the next one does not pay."""
     note(journal, "began")
     if ctx.attempt == 1:
-        while not Path(until).exists():  # on the loop, so that nothing else runs before the payment
-            threading.Event().wait(0.001)
+        block_until(until)  # so that nothing else runs before the payment
         await ctx.once("order 7", note, journal, "paid")
     return f"attempt {ctx.attempt}"
 
@@ -151,7 +155,7 @@ async def block_between(journal: str, go: str, gate: str) -> None:
     note(journal, "began")
     await gate_opens(Path(go))
     note(journal, "blocked")
-    until(Path(gate).exists, "the gate", 600)
+    block_until(gate)
     note(journal, "ended")
 
 

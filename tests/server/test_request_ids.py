@@ -1,8 +1,12 @@
 """Requests carry the ID of their caller through the response, problems, and the log; others get one."""
 
+from pathlib import Path
+
 import pytest
 
-from tests.server.conftest import ServerHarness
+from tests.server.conftest import ServerHarness, start_server
+from tests.server.test_access_log import logged
+from tests.stores.urls import store_url
 
 API = "/api/v1"
 
@@ -22,3 +26,12 @@ async def test_an_invalid_request_id_is_replaced(sqlite_server: ServerHarness, s
 
     assert answer.status == 200
     assert answer.headers["x-request-id"] not in ("", sent)
+
+
+async def test_the_access_log_has_the_request_id_of_the_caller(tmp_path: Path) -> None:
+    async with start_server(store_url("sqlite", tmp_path), tmp_path, **{"http.access_log": "all"}) as server:
+        with logged() as lines:
+            await server.ask("GET", f"{API}/me", x_request_id="trace-7")
+            line = await lines.when(f"{API}/me")
+
+    assert line["request"] == "trace-7"

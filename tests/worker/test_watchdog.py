@@ -228,93 +228,85 @@ class TestUnstartedRuns:
 
 
 class TestDeadWorkers:
-    """Pages as other workers of the host see them."""
+    """Pages as other workers of the host see them, in a directory where no real worker looks."""
 
-    @pytest.fixture
-    def name(self) -> str:
-        return f"test-{os.urandom(4).hex()}"
+    @pytest.fixture(autouse=True)
+    def directory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+        monkeypatch.setattr(shared_memory, "_DIRECTORIES", (str(tmp_path),))
+        directory = page_directory()
+        assert directory is not None
+        return directory
 
-    def found(self, name: str) -> DeadWorker | None:
-        """The dead worker of this name."""
-        found = DeadWorker.open(name)
+    def found(self) -> DeadWorker | None:
+        """The dead worker, if there is one."""
+        found = DeadWorker.open("w1")
         if found is not None:
             found.release()
-            assert name in DeadWorker.names()
-            return DeadWorker.open(name)
-        assert name not in DeadWorker.names()
+            assert DeadWorker.names() == ["w1"]
+            return DeadWorker.open("w1")
+        assert DeadWorker.names() == []
         return None
 
-    def test_hundreds_of_pages_are_never_open_at_the_same_time(self, name: str) -> None:
-        pages = [SharedLeasePage.create(1, f"{name}-{number}") for number in range(100)]
+    def test_hundreds_of_pages_are_never_open_at_the_same_time(self) -> None:
+        pages = [SharedLeasePage.create(1, f"w{number}") for number in range(100)]
         try:
             for page in pages:
                 fcntl.flock(page.descriptor, fcntl.LOCK_UN)
             before = len(list(Path("/proc/self/fd").iterdir()))
-            assert {f"{name}-{number}" for number in range(100)} <= set(DeadWorker.names())
+            assert set(DeadWorker.names()) == {f"w{number}" for number in range(100)}
             assert len(list(Path("/proc/self/fd").iterdir())) == before
         finally:
             for page in pages:
                 page.close()
 
-    def test_a_worker_that_lives_is_never_taken_for_dead(self, name: str) -> None:
+    def test_a_worker_that_lives_is_never_taken_for_dead(self) -> None:
         """Not even within the same process, or while its page is open elsewhere."""
-        page = SharedLeasePage.create(4, name)
+        page = SharedLeasePage.create(4, "w1")
         child = page.for_child()
         assert page.path
-        assert self.found(name) is None
+        assert self.found() is None
         os.close(child)
-        assert self.found(name) is None
+        assert self.found() is None
         page.close()
-        assert self.found(name) is None
+        assert self.found() is None
 
-    def test_the_page_of_a_dead_worker_tells_what_had_started(self, name: str) -> None:
-        page = SharedLeasePage.create(4, name)
+    def test_the_page_of_a_dead_worker_tells_what_had_started(self) -> None:
+        page = SharedLeasePage.create(4, "w1")
         page.write_runs([entry_of(HeldRun(A, 0, "task", 1, STARTED)), entry_of(HeldRun(B, 0, "task", 1))])
         page.write_claim([C], 2)
         os.close(os.dup(page.descriptor))
         fcntl.flock(page.descriptor, fcntl.LOCK_UN)  # as the system does when a process dies
-        dead = self.found(name)
+        dead = self.found()
         assert dead is not None
-        assert self.found(name) is None  # one worker at a time takes it over
+        assert self.found() is None  # one worker at a time takes it over
         has_started = dead.started()
         assert [has_started(run_id) for run_id in (A, B, C, "d" * 32)] == [True, False, False, True]
         dead.release()
-        again = self.found(name)
+        again = self.found()
         assert again is not None
         again.remove()
-        assert self.found(name) is None
+        assert self.found() is None
         page.close()
 
-    def test_a_page_that_was_never_finished_counts_everything_as_started(self, name: str) -> None:
-        page = SharedLeasePage.create(4, name)
+    @pytest.mark.parametrize(
+        ("at", "value"),
+        [(0, (7).to_bytes(8, "little")), (56, b"ADEPAGE0")],
+        ids=["stopped in the middle of writing", "of another version"],
+    )
+    def test_a_page_that_cannot_be_read_counts_everything_as_started(self, at: int, value: bytes) -> None:
+        page = SharedLeasePage.create(4, "w1")
         page.write_runs([entry_of(HeldRun(A, 0, "task", 1))])
-        page._memory[0:8] = (7).to_bytes(8, "little")
+        page._memory[at : at + 8] = value
         fcntl.flock(page.descriptor, fcntl.LOCK_UN)
-        dead = self.found(name)
+        dead = self.found()
         assert dead is not None
         assert dead.started()(A)
         dead.remove()
         page.close()
 
-    def test_a_page_of_another_version_counts_everything_as_started(self, name: str) -> None:
-        page = SharedLeasePage.create(4, name)
-        page.write_runs([entry_of(HeldRun(A, 0, "task", 1))])
-        page._memory[56:64] = b"ADEPAGE0"
-        fcntl.flock(page.descriptor, fcntl.LOCK_UN)
-        dead = self.found(name)
-        assert dead is not None
-        assert dead.started()(A)
-        dead.remove()
-        page.close()
-
-    def test_a_directory_that_others_can_write_to_is_not_used(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-    ) -> None:
-        monkeypatch.setattr(shared_memory, "_DIRECTORIES", (str(tmp_path),))
-        directory = page_directory()
-        assert directory is not None
+    def test_a_directory_that_others_can_write_to_is_not_used(self, directory: str) -> None:
         Path(directory).chmod(0o777)
-        page = SharedLeasePage.create(4, name)
+        page = SharedLeasePage.create(4, "w1")
         assert (page_directory(), page.path) == (None, "")
         page.close()
 

@@ -40,7 +40,7 @@ MEANS: Mapping[ExitCode, str] = {
     ExitCode.CONFLICT: "the record is in a state that does not allow this, or another change came first",
     ExitCode.REFUSED: "rejected for now: a queue, an inbox, or the disk is full, too many approvals are open, or a rate"
     " limit was exceeded; try again later",
-    ExitCode.STORE: "the store or the server cannot be used: missing, damaged, not writable, of a newer version, out of"
+    ExitCode.STORE: "the store or the server cannot be used: missing, damaged, not writable, of another version, out of"
     " reach",
     ExitCode.DENIED: "not allowed: the caller is not authenticated or lacks the permission, or a guard rule forbids it",
     ExitCode.INTERNAL: "an internal error; `ADE_DEBUG=1` shows where",

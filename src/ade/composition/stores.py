@@ -17,7 +17,7 @@ from ade.server.context import Services
 from ade.settings import Settings
 from ade.settings.sections import TaskSettings
 from ade.stores.ports import Clock, Renewal, Stores, UpgradedStore
-from ade.stores.sqlite.files import place_of
+from ade.stores.sqlite.files import audit_file, check_may_create, place_of
 from ade.tasks.model import Worker
 from ade.tasks.payloads import Payloads
 
@@ -56,6 +56,14 @@ def _is_blank(file: Path) -> bool:
         return False
 
 
+def _missing(url: str) -> StoreMissing:
+    """Return the error for a store that does not exist. Raises it if files next to it show that there was one."""
+    place = place_of(url)
+    if place is not None:
+        check_may_create(place, audit_file(url))
+    return StoreMissing(f"there is no store at {file_of(url)}", advice=StoreMissing.usual_advice)
+
+
 async def open_stores(
     url: str,
     settings: Settings | None = None,
@@ -69,7 +77,7 @@ async def open_stores(
     With `must_exist`, raises StoreMissing instead of creating it; with `store_id`, also StoreReplaced if it is another.
     """
     if (must_exist or store_id) and not store_exists(url):
-        raise StoreMissing(f"there is no store at {file_of(url)}", advice=StoreMissing.usual_advice)
+        raise _missing(url)
     settings = settings or Settings()
     open_it, _ = _backend(url)
     if url.startswith(_REDIS):
@@ -96,7 +104,7 @@ def _backend(url: str) -> tuple[Callable[..., Awaitable[Stores]], Callable[..., 
 async def upgrade_store(url: str, settings: Settings, copy_to: Path | None = None) -> UpgradedStore:
     """Upgrade a store to the schema of this release, after a copy of it was made. Raises StoreMissing, StoreTooNew."""
     if not store_exists(url):
-        raise StoreMissing(f"there is no store at {file_of(url)}", advice=StoreMissing.usual_advice)
+        raise _missing(url)
     _, upgrade = _backend(url)
     return await upgrade(url, settings.redis if url.startswith(_REDIS) else settings.store, copy_to)
 

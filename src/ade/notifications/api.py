@@ -131,7 +131,7 @@ async def list_channels(services: Services, request: RequestContext, query: List
 
 @operation("POST /notifications/channels", permission=_OWN, others=Permission.ADMINISTER, takes_key=False)
 async def create_channel(services: Services, request: RequestContext, body: NewChannel) -> ChannelWithSecret:
-    """Notify a person through another channel from now on, in a session with a password given recently. A secret that
+    """Notify a person through another channel from now on, in a session with a recent password check. A secret that
     was created is shown only once."""
     account = _to_change(services, request, _person(request, body.account))
     channel = await service.add_channel(
@@ -150,7 +150,7 @@ async def create_channel(services: Services, request: RequestContext, body: NewC
 
 @operation("DELETE /notifications/channels/{channel_id}", permission=_OWN, others=Permission.ADMINISTER)
 async def remove_channel(services: Services, request: RequestContext, channel_id: str) -> None:
-    """Remove a channel, in a session with a password given recently. For a week it receives changes of the account, and
+    """Remove a channel, in a session with a recent password check. For a week it receives changes of the account, and
     nothing else."""
     account = _to_change(services, request, await _owner(services, request, channel_id))
     await service.remove_channel(services.stores, channel_id, account=account, actor=acting(request))
@@ -168,7 +168,7 @@ async def get_notification_preferences(
 async def change_notification_preferences(
     services: Services, request: RequestContext, body: ChangePreferences
 ) -> PreferencesView:
-    """Change when a person is notified, in a session with a password given recently."""
+    """Change when a person is notified, in a session with a recent password check."""
     account = _to_change(services, request, _person(request, body.account))
     changes = service.PreferenceChanges(
         time_zone=body.time_zone,

@@ -29,7 +29,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["full", "normal"],
         _about("full: accepted work survives a power cut; normal: it survives a crash of ADE"),
     ] = "full"
-    allow_network_fs: Annotated[bool, _about("take a database on a network file system all the same")] = False
+    allow_network_fs: Annotated[bool, _about("accept a database on a network file system")] = False
     ballast_mb: Annotated[_CountOrNone, _about("disk space kept back for a full disk")] = 16
     min_free_percent: Annotated[float, Meta(ge=0, le=90), _about("free disk space that new work needs")] = 5.0
     wal_alarm_mb: Annotated[_Count, _about("size of the write-ahead log at which an alarm is raised")] = 64
@@ -38,7 +38,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     payload_limit_mb: Annotated[_Count, _about("payloads above this size are refused")] = 64
     upgrade: Annotated[
         bool,
-        _about("up, worker, and serve upgrade a store of an older version, after a copy; off: `ade upgrade` does"),
+        _about("up, worker, and serve copy and upgrade a store of an older version; off: only `ade upgrade` does"),
     ] = False
 
 
@@ -64,7 +64,7 @@ class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 32
     durability: Annotated[
         Literal["normal", "strong"],
-        _about("strong: what is accepted must be confirmed by replicas, or the caller is told so"),
+        _about("strong: replicas must confirm accepted tasks, or the caller gets `not_confirmed`"),
     ] = "normal"
     replicas: Annotated[_Count, _about("replicas that must confirm when durability is strong")] = 1
     confirm_timeout_s: Annotated[_Seconds, _about("how long to wait for them")] = 1.0
@@ -85,7 +85,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     threads: Annotated[_Count, _about("threads for functions that are not async")] = 32
     cpu_processes: Annotated[_CountOrNone, _about("processes for CPU-bound functions; 0: one per core")] = 0
     capabilities: Annotated[
-        tuple[str, ...], _about("what the worker can do, beside its agent: tasks that need some of it come only here")
+        tuple[str, ...], _about("capabilities of the worker, in addition to those of its agent; tasks can require them")
     ] = ()
     agent: Annotated[str | None, _about("agent that the worker works for, within its capacity; unset: none")] = None
     max_tasks: Annotated[
@@ -147,11 +147,9 @@ class SweepSettings(msgspec.Struct, frozen=True, kw_only=True):
     governed_retention_s: Annotated[
         _Seconds, _about("how long finished tasks that needed approval are stored, with their approvals and votes")
     ] = 7_776_000.0
-    dead_letter_retention_s: Annotated[_Seconds, _about("how long dead letters nobody dealt with are kept")] = (
-        7_776_000.0
-    )
+    dead_letter_retention_s: Annotated[_Seconds, _about("how long dead letters are stored")] = 7_776_000.0
     effect_retention_s: Annotated[
-        _Seconds, _about("how long ctx.once remembers an effect that was done, at least; as long as its task exists")
+        _Seconds, _about("how long ctx.once remembers a finished effect, at least; longer while its task exists")
     ] = 2_592_000.0
     inbox_retention_s: Annotated[
         _Seconds, _about("how long an empty inbox is kept, with what its consumer remembers of the conversation")
@@ -198,7 +196,7 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         _about(
             "where the audit copy is kept: sqlite:///file.db or postgresql://...; unset: <database>.audit.db, or"
-            " .ade/audit.db where the store is no file"
+            " .ade/audit.db if the store is not a file"
         ),
     ] = None
     audit_max_mb: Annotated[
@@ -251,7 +249,8 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     allow_http: Annotated[bool, _about("let webhooks have addresses without TLS")] = False
     allowed_ports: Annotated[
-        tuple[Annotated[int, Meta(ge=1, le=1023)], ...], _about("ports below 1024 they may use, beside 443 and 80")
+        tuple[Annotated[int, Meta(ge=1, le=1023)], ...],
+        _about("ports below 1024 they may use, in addition to 443 and 80"),
     ] = ()
     allowed_networks: Annotated[
         tuple[str, ...], _about("networks they may reach although they are not public, such as 10.1.0.0/16")
@@ -321,21 +320,21 @@ _SessionSeconds = Annotated[float, Meta(ge=60, le=31_536_000)]
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The HTTP interface: where it listens, whom it lets in, and how much one may ask of it.
+    """The HTTP interface: the address, authentication, and rate limits.
 
-    Rates are counts and periods, such as 600/m or 10/30s, or none; each is for one account, or for one address where
-    nobody knows who asks.
+    Rates are counts and periods, such as 600/m or 10/30s, or none. Each applies to one account, or to one IP address if
+    the caller is not authenticated.
     """
 
     host: Annotated[str, Meta(min_length=1, max_length=255), _about("address to listen on")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535), _about("port to listen on; 0: any that is free")] = 8411
     auth: Annotated[
         Literal["required", "off"],
-        _about("off: whoever asks is the account `local`, an admin without a vote; on a loopback address alone"),
+        _about("off: every caller is the account `local`, an admin without a vote; only on a loopback address"),
     ] = "required"
     allowed_hosts: Annotated[
         tuple[str, ...],
-        _about("names that requests may be addressed to, beside localhost and http.host; *.example.org: all below"),
+        _about("host names of requests, in addition to localhost and http.host; *.example.org: all below"),
     ] = ()
     trusted_proxies: Annotated[
         tuple[str, ...], _about("addresses and networks of proxies whose forwarding headers count")
@@ -387,9 +386,9 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which server commands talk to; without one they use the store of this machine.
+    """The server that commands use; without one, they use the store of this machine.
 
-    Tokens stand in files of their own, or in ADE_TOKEN, so that settings can be shown.
+    Tokens are in separate files, or in ADE_TOKEN, so that settings can be shown.
     """
 
     url: Annotated[str, _about("address of a server, such as https://ade.example.org; empty: none")] = ""

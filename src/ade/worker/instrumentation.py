@@ -36,7 +36,7 @@ def open_spans() -> "Spans":
     except ImportError as error:
         raise DriverMissing(
             f"traces.enabled needs OpenTelemetry, which is not installed ({error.name}): install ADE with its extra,"
-            " `pip install 'ade[otel]'`, or set traces.enabled = false"
+            " `pip install 'community-ade[otel]'`, or set traces.enabled = false"
         ) from None
     return Spans()
 

@@ -373,7 +373,7 @@ async def delegate(session: "Session", task_id: str, delegate: str, own_password
 @click.option("--reason", required=True, help="The reason; stored with the vote.")
 @as_option
 async def revoke(session: "Session", task_id: str, reason: str) -> None:
-    """Revoke an approval while the task is not running: approval is requested again. For the voter and for admins."""
+    """Revoke an approval while the task is not running: approval is requested again. For approvers and operators."""
     async with session.api() as api:
         print_vote(session, await api.revoke_approval(await find_id(api, task_id), reason=reason))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ade.errors import InvalidUrl, StoreReadOnly, StoreUnsupported
+from ade.errors import InvalidUrl, StoreMissing, StoreReadOnly, StoreUnsupported
 
 _NETWORK = frozenset(
     [
@@ -74,6 +74,30 @@ def audit_file(url: str) -> Path | None:
     """Return the audit file of a store; None for memory://."""
     place = place_of(url)
     return None if place is None else place.path.with_name(f"{place.path.stem}.audit.db")
+
+
+def check_may_create(place: DatabaseFiles, audit: Path | None) -> None:
+    """Raise StoreMissing if the database is missing or empty, and files next to it show that there was one."""
+    if _has_contents(place.path):
+        return
+    log = (place.path.with_name(f"{place.path.name}{end}") for end in ("-wal", "-shm"))
+    files = [*log, place.wakeups, place.blobs, place.ballast, *([] if audit is None else [audit])]
+    found = [file.name for file in files if file.exists()]
+    if found and not _has_contents(place.path):  # again: another process might be creating it
+        raise StoreMissing(
+            f"{place.path} is missing or empty, but {', '.join(found)} next to it belong to a store that was there. No"
+            " process creates such a store again: restore the database or its newest backup. To start with an empty"
+            " store, move these files away first"
+        )
+
+
+def _has_contents(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # opening it raises the proper error
 
 
 def prepare(place: DatabaseFiles, *, allow_network: bool) -> bool:

@@ -19,14 +19,8 @@ from ade.stores.sqlite.connection import MachineClock, check_process, connect, s
 from ade.stores.sqlite.documents import SqliteDocuments
 from ade.stores.sqlite.effects import SqliteEffects, SqliteOutputs
 from ade.stores.sqlite.event_log import SqliteEvents
-from ade.stores.sqlite.file_identity import (
-    STORE_ID,
-    FileIdentity,
-    check_may_create,
-    check_other_processes,
-    log_state,
-)
-from ade.stores.sqlite.files import DatabaseFiles, audit_file, drop_ballast, place_of, prepare
+from ade.stores.sqlite.file_identity import STORE_ID, FileIdentity, check_other_processes, log_state
+from ade.stores.sqlite.files import DatabaseFiles, audit_file, check_may_create, drop_ballast, place_of, prepare
 from ade.stores.sqlite.locks import SqliteLocks
 from ade.stores.sqlite.maintenance import SqliteMaintenance, upgrade_database
 from ade.stores.sqlite.queues import SqliteQueues, SqliteSchedules

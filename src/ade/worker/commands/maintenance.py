@@ -190,12 +190,15 @@ def _print_copy(session: "Session", target: Path) -> None:
 
 
 @command("upgrade")
-@click.option("--copy", "target", type=click.Path(dir_okay=False), help="The new file for the copy; next to the store.")
+@click.option(
+    "--copy", "target", type=click.Path(dir_okay=False), help="File for the copy. Default: next to the store."
+)
 async def upgrade(session: "Session", target: str | None) -> None:
     """Upgrade the store to the version of this ADE. A copy of it is made first.
 
     Stop the processes of older versions first, or restart them with this version afterwards: their workers stop with an
-    error as soon as the store is upgraded. No other command changes the version of a store.
+    error as soon as the store is upgraded. With `store.upgrade = true`, `up`, `worker`, and `serve` also upgrade a
+    store when they start; no other command does.
     """
     session.check_local()
     if target is not None:
