@@ -72,12 +72,12 @@ class SqliteMaintenance:
         self._written_at = float("-inf")
 
     async def check_invariants(self) -> list[str]:
-        return await self._readers.call(broken_invariants)
+        return await self._readers.call(broken_invariants, has_limit=False)  # reads the whole database
 
     async def health(self, *, thorough: bool = True) -> StoreHealth:
         facts = await self._readers.call(_database_facts)
         if thorough:
-            facts |= await self._readers.call(_checked_facts)
+            facts |= await self._readers.call(_checked_facts, has_limit=False)
         warnings = []
         if facts.get("quick_check", "ok") != "ok":
             warnings.append(f"the database is damaged: {facts['quick_check']}. Restore the newest backup")
