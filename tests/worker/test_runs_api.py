@@ -28,7 +28,9 @@ from ade.worker.api.requests import (
     AppendOutput,
     Claim,
     Claimed,
+    CompletedRun,
     CompleteRun,
+    CompleteRuns,
     FailRun,
     GoneRun,
     HoldRun,
@@ -156,14 +158,36 @@ async def test_of_two_who_race_for_a_task_one_has_it(ops: Operations) -> None:
     assert done == Counter(ids)
 
 
+async def test_a_run_whose_lease_expired_ends_as_long_as_no_other_worker_has_its_task(ops: Operations) -> None:
+    ada, other = await hand(ops), await hand(ops, "other")
+    first, second, third, fourth = [await new(ops) for _ in range(4)]
+    runs = {run.task.id: run for run in await ada.claim(lease_s=10, count=4)}
+    ops.clock.advance(11)
+    await settle_due(ops.services.stores)
+    assert (await now_there(ops, first.id)).status is Status.STALLED
+
+    with pytest.raises(StaleLease):
+        await other.complete(runs[first.id])
+    assert await ada.complete(runs[first.id], "done") is Status.COMPLETED
+    assert await ada.complete(runs[first.id], "done") is Status.COMPLETED  # repeated
+    assert await ada.fail(runs[second.id]) is Status.PENDING
+    body = ReleaseRun(task_id=third.id, reason="the server did not respond")
+    await api_runs.release_run(ops.services, ada.request("release_run"), runs[third.id].run_id, body)
+    together = CompleteRuns(runs=[CompletedRun(run_id=runs[fourth.id].run_id, task_id=fourth.id, result="done")])
+    reports = await api_runs.complete_runs(ops.services, ada.request("complete_runs"), together)
+
+    assert [report.status for report in reports.items] == [Status.COMPLETED]
+    assert bytes((await now_there(ops, first.id)).result or b"") == b'"done"'
+    assert (await now_there(ops, third.id)).attempt == 0  # returned without an attempt
+    assert await ops.services.stores.maintenance.check_invariants() == []
+
+
 async def test_whoever_lost_a_run_ends_it_for_nobody(ops: Operations) -> None:
     made, slow, quick = await new(ops), await hand(ops, "slow"), await hand(ops, "quick")
     [run] = await slow.claim(lease_s=10)
     ops.clock.advance(11)
     await settle_due(ops.services.stores)
 
-    with pytest.raises(StaleLease):
-        await slow.complete(run, "late")
     [again] = await quick.claim()
     assert (again.task.id, again.task.attempt) == (made.id, 2)
     for late in (slow.complete(run, "late"), slow.fail(run), quick.complete(run), slow.complete(again)):

@@ -52,7 +52,7 @@ from ade.worker.api.requests import (
     report_of,
     run_ids,
 )
-from ade.worker.api.workers import check_held, held, registered, task_of, worker_of
+from ade.worker.api.workers import check_ending, check_held, held, registered, task_of, worker_of
 from ade.worker.failures import failure_of as raised
 from ade.worker.failures import lock_lost
 
@@ -376,7 +376,7 @@ async def complete_run(services: Services, request: RequestContext, run_id: str,
     result, task = as_json(body.result), await task_of(services, body.task_id)
     if task is not None and await _has_this_result(services, task, run_id, result):
         return end_of(task)
-    task = check_held(request, run_id, body.task_id, task)
+    task = check_ending(request, run_id, body.task_id, task)
     return await _ended(services, task, await end(services, task, await succeeded(services, task, result)))
 
 
@@ -428,7 +428,7 @@ async def fail_run(services: Services, request: RequestContext, run_id: str, bod
     task = await task_of(services, body.task_id)
     if task is not None and has_failed_so(task, run_id, failed):
         return end_of(task)
-    task = check_held(request, run_id, body.task_id, task)
+    task = check_ending(request, run_id, body.task_id, task)
     return await _ended(services, task, await end(services, task, failed))
 
 
@@ -463,7 +463,7 @@ async def release_run(services: Services, request: RequestContext, run_id: str, 
     task = await task_of(services, body.task_id)
     if task is not None and task.run_id == run_id and task.status is Status.PENDING:
         return end_of(task)
-    task = check_held(request, run_id, body.task_id, task)
+    task = check_ending(request, run_id, body.task_id, task)
     return await _ended(services, task, await end(services, task, Released(body.reason)))
 
 

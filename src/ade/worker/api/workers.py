@@ -166,6 +166,16 @@ def check_held(request: RequestContext, run_id: str, task_id: str, task: Task | 
     return task
 
 
+def check_ending(request: RequestContext, run_id: str, task_id: str, task: Task | None) -> Task:
+    """Like `check_held`, for the end of a run: a run whose lease expired holds its task until another worker claims it.
+
+    The task is returned as it was in the run.
+    """
+    if task is not None and task.status is Status.STALLED:
+        task = structs.replace(task, status=Status.RUNNING)
+    return check_held(request, run_id, task_id, task)
+
+
 # Definitions of workers behind HTTP. They apply to everyone who enqueues the name, so they are checked first.
 
 
