@@ -57,7 +57,7 @@ _LAYOUT = b"ADEPAGE1"  # changes with the layout: workers of several versions ca
 _CLAIM_AT = _GROUPS_AT + _MOST_GROUPS * _GROUP.size
 
 # How far a run has come. CLAIMED: nothing has happened yet that another run could not do again. PREPARING: it may hold
-# locks. STARTED: its handler may have been called.
+# locks. STARTED: its handler, or its preview, may have been called.
 CLAIMED, PREPARING, STARTED = 0, 1, 2
 _STEPS = tuple(bytes([step]) + bytes(7) for step in (CLAIMED, PREPARING, STARTED))
 
@@ -80,6 +80,11 @@ def entry_of(run: HeldRun) -> bytes:
 def entry_at(entry: bytes, step: int) -> bytes:
     """Return the bytes of a run that has come this far."""
     return entry[:_STEP_AT] + _STEPS[step]
+
+
+def step_of(entry: bytes) -> int:
+    """Return how far the run of these bytes has come."""
+    return entry[_STEP_AT]
 
 
 class LeasePageSnapshot(NamedTuple):
@@ -144,7 +149,12 @@ class SharedLeasePage:
 
     def for_child(self) -> int:
         """Open the page once more, without the lock, for a child process. The caller closes the descriptor."""
-        return os.open(self.path, os.O_RDWR) if self.path else os.dup(self.descriptor)
+        if self.path:
+            try:
+                return os.open(self.path, os.O_RDWR)
+            except FileNotFoundError:  # removed by another program, so that no worker can find it, with or without lock
+                self.path = ""
+        return os.dup(self.descriptor)
 
     @property
     def is_readable(self) -> bool:
