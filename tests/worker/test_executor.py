@@ -7,14 +7,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from ade import Status, Task
 from ade.approvals.repository import NEWEST, RulebookCache
 from ade.errors import InvalidTask, StoreUnavailable
 from ade.failures import FailureKind
-from ade.tasks.outcomes import Outcome, RateLimited, Retry, Unrecoverable
+from ade.tasks.outcomes import Outcome, RateLimited, Retry, Succeeded, Unrecoverable
 from ade.worker.failures import failure_of
+from ade.worker.handler_call import HandlerInvoker
+from ade.worker.run import Run, StopReason
 from tests.domain import HandlerMode, Payloads
 from tests.waiting import eventually
 from tests.worker import process_tasks
@@ -380,6 +383,30 @@ async def test_a_run_whose_rules_cannot_be_read_goes_back_to_the_queue_and_uses_
 
     assert (task.status, task.attempt, failures) == (Status.COMPLETED, 1, 0)
     assert (await workshop.event_types(task)).count("task.released") == 2
+
+
+async def test_a_run_can_be_ended_after_its_large_preview_was_stored_at_the_second_attempt(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ade.worker.handler_call._SPILL_PAUSE_S", 0.0)
+    troubles = [StoreUnavailable("no route to the store")]
+
+    async def spill(*args: Any) -> Any:
+        if troubles:
+            raise troubles.pop()
+        return Raw(b'"stored"')
+
+    async def plan() -> str:
+        return "x" * 300_000
+
+    workshop.handle(plan)
+    run = Run(workshop.new("plan"), workshop.registry.by_name["plan"])
+    payloads = cast("Any", Replaced(workshop.payloads, {"spill": spill}))
+    outcome = await HandlerInvoker(cast("Any", None), payloads).attempt(run, workshop.registry.by_name["plan"])
+
+    assert isinstance(outcome, Succeeded)
+    assert (troubles, run.finishing) == ([], False)
+    assert run.end(StopReason.TIMED_OUT)
 
 
 async def _has_started(shift: Shift) -> bool:

@@ -163,17 +163,20 @@ class HandlerInvoker:
         if self._payloads.fits(result):
             return Succeeded(result)
         task, kind = run.task, f"{run.task.generation}.{run.task.attempt}.result"
-        while True:
-            try:
-                return Succeeded(await self._payloads.spill(task.id, kind, result))
-            except PayloadTooLarge as error:
-                return failed(FailureKind.BAD_RESULT, error)
-            except STORE_TROUBLE as error:
-                run.finishing = True  # the work is done: giving the run up would discard it
-                log.warning("result.repeated", task_id=task.id, error=str(error), pause_s=_SPILL_PAUSE_S)
-                await asyncio.sleep(_SPILL_PAUSE_S)
-            except Exception as error:
-                return failure_of(error)
+        try:
+            while True:
+                try:
+                    return Succeeded(await self._payloads.spill(task.id, kind, result))
+                except STORE_TROUBLE as error:
+                    run.finishing = True  # the work is done: giving the run up would discard it
+                    log.warning("result.repeated", task_id=task.id, error=str(error), pause_s=_SPILL_PAUSE_S)
+                    await asyncio.sleep(_SPILL_PAUSE_S)
+        except PayloadTooLarge as error:
+            return failed(FailureKind.BAD_RESULT, error)
+        except Exception as error:
+            return failure_of(error)
+        finally:
+            run.finishing = False  # after the preview of a task, its own handler is still to come
 
 
 async def _unknown(name: str) -> Outcome:
