@@ -14,6 +14,7 @@ import pytest
 from ade.composition.stores import StoreLocation, renewer
 from ade.errors import DiskFull, QueueFull, StoreMissing, StoreReplaced, StoreTooNew, StoreTooOld, StoreUnavailable
 from ade.settings import Settings
+from ade.stores.sqlite import file_identity
 from ade.stores.sqlite.connection import connect
 from ade.stores.sqlite.file_identity import FileIdentity, check_other_processes
 from ade.stores.sqlite.files import DatabaseFiles
@@ -142,6 +143,22 @@ async def test_another_program_that_reads_a_backup_keeps_nobody_from_opening_it(
     check_other_processes(DatabaseFiles(backup))
 
     reader.communicate()
+
+
+async def test_a_file_with_the_same_number_on_another_file_system_is_not_taken_for_the_stores_own(
+    scene: Scene, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.add()
+    stranger = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+
+    def holders(inode: int, offset: int) -> set[int]:
+        return {stranger.pid} if inode == path.with_name("ade.db-shm").stat().st_ino else set()
+
+    monkeypatch.setattr(file_identity, "_lock_holders", holders)
+
+    check_other_processes(DatabaseFiles(path))
+
+    stranger.communicate()
 
 
 async def test_no_store_is_created_next_to_the_remains_of_one(open_store: OpenStore, path: Path) -> None:

@@ -270,10 +270,16 @@ def _holders_of_other_files(place: DatabaseFiles) -> set[int]:
         return set()
     users = _lock_holders(database[1], _SHARED_LOCK)
     sharers = set() if shm is None else _lock_holders(shm[1], _SHM_LOCK)
-    if wal is None and inode_of(f"{path}-wal") is None and sharers:
-        return sharers
-    name = Path(path).name
-    return (sharers - users) | {pid for pid in users - sharers if _has_removed_log(pid, name)}
+    strays = sharers if wal is None and inode_of(f"{path}-wal") is None else sharers - users
+    holders = {pid for pid in strays if shm is not None and _may_have(pid, shm)}
+    return holders | {pid for pid in users - sharers if _has_removed_log(pid, Path(path).name)}
+
+
+def _may_have(pid: int, inode: Inode) -> bool:
+    """Return whether a process has a file open, and not another one with the same number on another file system."""
+    folder = f"/proc/{pid}/fd"
+    names = _names_in(folder)
+    return not names or any(inode_of(f"{folder}/{name}") == inode for name in names)  # no names: a process of others
 
 
 def _has_removed_log(pid: int, name: str) -> bool:
