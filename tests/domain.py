@@ -47,7 +47,7 @@ from ade.server.route_table import ROUTE_OF, ROUTES
 from ade.server.wire_format import from_wire, plan_of, to_wire
 from ade.settings.runtime import set_value
 from ade.settings.sections import EventSettings, RedisSettings, StoreSettings, TaskSettings, WorkerSettings
-from ade.stores.ports import DONE, RULES, STOP, WORK, ClaimRequest, EventLog, Stores, TaskQuery
+from ade.stores.ports import DONE, RULES, STOP, WORK, ClaimRequest, EventLog, Stores, TaskPage, TaskQuery
 from ade.stores.redis.client.options import parse_url
 from ade.stores.redis.maintenance import RedisMaintenance
 from ade.stores.redis.store import open_redis
@@ -165,6 +165,7 @@ __all__ = [
     "Stores",
     "Succeeded",
     "TaskFunction",
+    "TaskPage",
     "TaskQuery",
     "TaskSettings",
     "TooManyRequests",
