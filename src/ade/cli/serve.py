@@ -214,7 +214,7 @@ def cautions(http: HttpSettings) -> list[str]:
     """Return warnings about who else can access the server."""
     found = []
     if http.auth == "off":
-        found.append("  open       whoever reaches it is let in, as `local` (http.auth = off)")
+        found.append("  open       anyone who can reach it has access, as `local` (http.auth = off)")
     if not is_loopback(http.host):
         found.append("  plain      tokens and passwords can be read on their way here; put a proxy with TLS before it")
     return found

@@ -151,7 +151,7 @@ class SweepSettings(msgspec.Struct, frozen=True, kw_only=True):
         7_776_000.0
     )
     effect_retention_s: Annotated[
-        _Seconds, _about("how long ctx.once remembers an effect that was done, at least; as long as its task exists")
+        _Seconds, _about("how long ctx.once remembers a completed effect; always as long as its task exists")
     ] = 2_592_000.0
     inbox_retention_s: Annotated[
         _Seconds, _about("how long an empty inbox is kept, with what its consumer remembers of the conversation")

@@ -30,7 +30,7 @@ from ade.worker.timer import SharedTimer
 log = Log("ade.worker")
 RETURNED = {
     StopReason.SHUTDOWN: "the worker was shut down",
-    StopReason.UNREACHABLE: "the store did not respond, so that the worker gave the run up",
+    StopReason.UNREACHABLE: "the store did not respond, so the worker gave up the run",
 }
 _TROUBLE_DELAY_MS = 1_000  # before a run that could not be prepared is claimed again
 

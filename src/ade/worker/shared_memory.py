@@ -6,7 +6,7 @@ from the moment of the commit, even if a handler blocks the interpreter before t
 only the standard library, to keep the watchdog small.
 
 The page is a file with a lock that its worker holds while it lives. Other workers of the same host find it there: if
-they get the lock, the worker is dead, and the page tells which of its runs had started.
+they get the lock, the worker is dead, and the page shows which of its runs had started.
 """
 
 import fcntl
@@ -143,7 +143,7 @@ class SharedLeasePage:
             os.rename(unlocked, path)  # noqa: PTH104  # pathlib is large
         except OSError:  # for instance no space: writing to the memory would kill the worker
             os.close(descriptor)
-            os.unlink(unlocked)  # noqa: PTH108
+            os.unlink(unlocked)  # noqa: PTH108  # pathlib is large
             return None
         return cls(descriptor, capacity, path)
 
@@ -223,7 +223,7 @@ class SharedLeasePage:
         _MOMENT.pack_into(self._memory, _REVOKED_AT, moment_ms)
 
     def revoked_ms(self) -> int:
-        """Return until when claimed runs must not start any more; 0 if none was revoked."""
+        """Return the moment up to which claimed runs must not start; 0 if none was revoked."""
         return int(_MOMENT.unpack_from(self._memory, _REVOKED_AT)[0])
 
     def read(self) -> LeasePageSnapshot:
@@ -265,7 +265,7 @@ class SharedLeasePage:
         self._memory.close()
         if self.path:
             try:
-                os.unlink(self.path)  # noqa: PTH108
+                os.unlink(self.path)  # noqa: PTH108  # pathlib is large
             except OSError:  # already removed, or not ours to remove
                 self.path = ""
         os.close(self.descriptor)
@@ -383,7 +383,7 @@ class DeadWorker:
         return time.time() - os.fstat(self._page.descriptor).st_mtime
 
     def started(self) -> Callable[[str], bool]:
-        """Return whether the handler of a run may have been called. If the page does not tell, it counts as called."""
+        """Return whether the handler of a run may have been called. If that is unknown, it counts as called."""
         page = self._page.read()
         known = {run.run_id: run.step for run in page.runs} | dict.fromkeys(page.claiming, CLAIMED)
         is_known = page.is_whole and self._page.is_readable

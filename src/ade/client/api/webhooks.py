@@ -130,7 +130,7 @@ class WebhooksCalls(Section):
         self, *, kind: ChannelKind, target: str, label: str = "", secret: str | None = None,
         account: str | None = None,
     ) -> Call[ChannelWithSecret]:
-        """Notify a person through another channel from now on, in a session with a password given recently."""
+        """Notify a person through another channel from now on, in a session with a recent password check."""
         from ade.notifications.api import NewChannel
         from ade.notifications.model import ChannelWithSecret
 
@@ -138,7 +138,7 @@ class WebhooksCalls(Section):
         return self._call("create_channel", ChannelWithSecret, body=body)
 
     def remove_channel(self, channel_id: str) -> Call[None]:
-        """Remove a channel, in a session with a password given recently."""
+        """Remove a channel, in a session with a recent password check."""
         return self._call("remove_channel", type(None), channel_id)
 
     def get_notification_preferences(self, *, account: str | None = None) -> Call[PreferencesView]:
@@ -154,7 +154,7 @@ class WebhooksCalls(Section):
         break_through: BreakThrough | None = None, digest_every_s: int | None = None,
         digest_at: list[str] | None = None, request_key: str | None = None,
     ) -> Call[PreferencesView]:
-        """Change when a person is notified, in a session with a password given recently."""
+        """Change when a person is notified, in a session with a recent password check."""
         from ade.notifications.api import ChangePreferences
         from ade.notifications.model import PreferencesView
 

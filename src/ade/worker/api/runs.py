@@ -177,7 +177,9 @@ class ClaimRound:
             return await asyncio.shield(job)
         except asyncio.CancelledError:
             _, grants = await job
-            await asyncio.gather(*(_end(self._office, grant.task, Released("nobody took it")) for grant in grants))
+            await asyncio.gather(
+                *(_end(self._office, grant.task, Released("the client disconnected")) for grant in grants)
+            )
             await self._give_back([grant.run_id for grant in grants])
             raise
 
@@ -382,7 +384,7 @@ async def complete_run(services: Services, request: RequestContext, run_id: str,
 
 @operation("POST /runs/complete", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
 async def complete_runs(services: Services, request: RequestContext, body: CompleteRuns) -> Page[CompletionReport]:
-    """Hand in the results of several runs in one write. Each has its own report, in the order of the request. Repeating
+    """Report the results of several runs in one write. Each has its own report, in the order of the request. Repeating
     it is harmless."""
     ids = [each.task_id for each in body.runs if is_task_id(each.task_id)]
     tasks = dict(zip(ids, await services.stores.tasks.get(ids), strict=True))
@@ -406,7 +408,7 @@ async def complete_runs(services: Services, request: RequestContext, body: Compl
     refusals = await services.stores.tasks.commit_each(list(changes.values())) if changes else []
     for (place, change), refusal in zip(changes.items(), refusals, strict=True):
         reports[place] = report_of(change.task_id, change.before.run_id, refusal or change.after)
-    log.info("runs.handed_in", runs=len(body.runs), rejected=sum(bool(report.code) for report in reports.values()))
+    log.info("runs.reported", runs=len(body.runs), rejected=sum(bool(report.code) for report in reports.values()))
     await _ring(services, *changes.values())
     for worker_id in {change.before.worker_id for change in changes.values()}:
         runs = [each.before.run_id or "" for each in changes.values() if each.before.worker_id == worker_id]
