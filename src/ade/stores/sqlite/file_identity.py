@@ -259,7 +259,7 @@ def check_other_processes(place: DatabaseFiles) -> None:
                 f"files of {place.path} were removed or replaced, and process {pids} still uses the earlier ones. Its"
                 " log has the command that saves the tasks it has; then stop it. Nothing was changed"
             )
-        time.sleep(0.005)
+        time.sleep(0.005)  # a process that opens or closes the database is done soon
 
 
 def _holders_of_other_files(place: DatabaseFiles) -> set[int]:

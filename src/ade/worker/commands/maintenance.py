@@ -190,9 +190,11 @@ def _print_copy(session: "Session", target: Path) -> None:
 
 
 @command("upgrade")
-@click.option("--copy", "target", type=click.Path(dir_okay=False), help="The new file for the copy; next to the store.")
+@click.option("--copy", "target", type=click.Path(dir_okay=False), help="New file for the copy.")
 async def upgrade(session: "Session", target: str | None) -> None:
     """Upgrade the store to the version of this ADE. A copy of it is made first.
+
+    By default, the copy is next to the database, or for Redis in the current directory.
 
     Stop the processes of older versions first, or restart them with this version afterwards: their workers stop with an
     error as soon as the store is upgraded. No other command changes the version of a store.
