@@ -13,7 +13,15 @@ from ade.accounts.model import SYSTEM, Role, User
 from ade.agents.registry import register as register_agent
 from ade.approvals import repository as approvals_repository
 from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict
-from ade.errors import InvalidTask, NotPermitted, PayloadTooLarge, StaleLease, UnknownTask, UnknownWorker
+from ade.errors import (
+    InvalidTask,
+    NotPermitted,
+    PayloadTooLarge,
+    StaleLease,
+    StoreUnavailable,
+    UnknownTask,
+    UnknownWorker,
+)
 from ade.failures import FailureKind
 from ade.locks.model import DEFAULT_NAMESPACE, LockLimits, write
 from ade.locks.requests import request_id, validate_request
@@ -21,7 +29,7 @@ from ade.server.request_types import Nothing
 from ade.tasks.api import create, lifecycle, tasks
 from ade.tasks.api.requests import Cancel, ListLines
 from ade.tasks.identifiers import DELIVER, NOTIFY
-from ade.tasks.service import requeue_granted
+from ade.tasks.service import last_run, requeue_granted
 from ade.worker.api import runs as api_runs
 from ade.worker.api import workers
 from ade.worker.api.requests import (
@@ -496,10 +504,40 @@ async def test_whoever_hangs_up_while_a_task_is_given_to_him_costs_it_nothing(op
     after = await now_there(ops, made.id)
     if isinstance(answer, asyncio.CancelledError):
         assert (after.status, after.attempt, after.worker_id) == (Status.PENDING, 0, None)
+        assert await last_run(ops.services.stores, after) is None  # so that no rollback undoes what never ran
         assert await ops.services.stores.locks.find(LockQuery()) == []
         assert [run.task.id for run in await ada.claim()] == [made.id]
     else:
         assert after.status is Status.RUNNING
+
+
+async def test_a_task_whose_arguments_are_damaged_fails_and_one_behind_it_runs(ops: Operations) -> None:
+    damaged, ada = await new(ops, args={"name": "x" * 300_000}, max_attempts=1), await hand(ops)
+    behind = await new(ops)
+    await ops.services.stores.blobs.remove_blobs([damaged.id])
+
+    assert [run.task.id for run in await ada.claim()] == [behind.id]
+
+    failed = await now_there(ops, damaged.id)
+    assert failed.error is not None
+    assert (failed.status, failed.error.type) == (Status.FAILED, "StoreCorrupt")
+
+
+async def test_a_task_whose_arguments_cannot_be_read_now_waits_a_moment_and_uses_no_attempt(
+    ops: Operations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, ada = await new(ops, args={"name": "x" * 300_000}, max_attempts=1), await hand(ops)
+
+    async def fail(ref: str) -> bytes:
+        raise StoreUnavailable("no route to the store")
+
+    with monkeypatch.context() as trouble:
+        trouble.setattr(ops.services.stores.blobs, "get_blob", fail)
+        assert await ada.claim() == []
+    waiting = await now_there(ops, made.id)
+    assert (waiting.status, waiting.attempt, waiting.run_after - ops.clock.now()) == (Status.PENDING, 0, 1_000)
+    ops.clock.advance(1)
+    assert [run.task.id for run in await ada.claim()] == [made.id]
 
 
 async def test_what_is_told_survives_the_way_over_the_wire(ops: Operations) -> None:

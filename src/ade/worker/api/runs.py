@@ -11,7 +11,15 @@ from msgspec import Raw, structs
 
 from ade.accounts.model import Permission
 from ade.approvals.rollback import prepare_rollbacks
-from ade.errors import AdeError, InvalidResult, InvalidTask, LockNotPermitted, PayloadTooLarge, StoreError
+from ade.errors import (
+    STORE_TROUBLE,
+    AdeError,
+    InvalidResult,
+    InvalidTask,
+    LockNotPermitted,
+    PayloadTooLarge,
+    StoreError,
+)
 from ade.locks.model import DEFAULT_NAMESPACE, LockItem
 from ade.locks.requests import RECHECK_MS, STANDS_NOWHERE_MS, request_id, request_of
 from ade.logs import Log
@@ -132,6 +140,8 @@ _BREATH_S = 0.02  # between two polls, however often work is announced: it may b
 _SLOW_LOOK_S = 5.0  # finds tasks that no notification announced
 _LIMITED_LOOK_S = 1.0  # the same for names with rate limits: no notification announces a free rate
 _MOST_IN_VAIN = 10  # consecutive polls that returned only tasks that must wait
+_TROUBLE_DELAY_MS = 1_000  # before a run that could not be prepared is claimed again
+_NOT_RECEIVED = Released("the client disconnected", has_begun=False)
 
 
 class ClaimRound:
@@ -177,9 +187,7 @@ class ClaimRound:
             return await asyncio.shield(job)
         except asyncio.CancelledError:
             _, grants = await job
-            await asyncio.gather(
-                *(_end(self._office, grant.task, Released("the client disconnected")) for grant in grants)
-            )
+            await asyncio.gather(*(_end(self._office, grant.task, _NOT_RECEIVED) for grant in grants))
             await self._give_back([grant.run_id for grant in grants])
             raise
 
@@ -286,7 +294,11 @@ async def _begin(
             return RunGrant(run_id=task.run_id or "", task=whole, lease_ms=lease_ms, timeout_ms=timeout_ms, locks=locks)
     except AdeError as error:  # a task that cannot be checked or read must not block the others
         log.warning("run.not_begun", task_id=task.id, attempt=task.attempt, worker=task.worker_id, error=str(error))
-        outcome = Released(f"it could not begin: {error.detail}"[:2_000])
+        if isinstance(error, STORE_TROUBLE):
+            reason = f"it could not begin: {error.detail}"[:2_000]
+            outcome = Released(reason, _TROUBLE_DELAY_MS, has_begun=False)
+        else:
+            outcome = structs.replace(raised(error), has_begun=False)
     assert outcome is not None
     await _end(services, task, outcome)
     return None
