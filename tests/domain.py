@@ -71,6 +71,9 @@ from ade.webhooks.deliveries import DeliveryResponse, DeliveryTaskArguments
 from ade.webhooks.destinations import NetworkPolicy, networks_of
 from ade.webhooks.dispatch import deliver
 from ade.webhooks.model import Webhook
+from ade.worker.backend import WorkerOptions
+from ade.worker.run import Run, StopReason
+from ade.worker.state import WorkerState
 from ade.worker.sweep import settle_due
 
 __all__ = [
@@ -157,9 +160,11 @@ __all__ = [
     "Role",
     "Route",
     "Rulebook",
+    "Run",
     "Schedule",
     "ServerProblem",
     "Signature",
+    "StopReason",
     "StoreLockClient",
     "StoreSettings",
     "Stores",
@@ -177,7 +182,9 @@ __all__ = [
     "VoteRequest",
     "Webhook",
     "Worker",
+    "WorkerOptions",
     "WorkerSettings",
+    "WorkerState",
     "add_user",
     "admit",
     "cancel",

@@ -9,11 +9,9 @@ import pytest
 
 from ade import Context, Preview, RateLimited, Status, TaskHandle
 from ade.approvals import service as approvals_service
-from ade.worker.run import Run
 from ade.worker.shared_memory import STARTED
-from ade.worker.state import WorkerState
 from tests.approvals.scene import ONE, REJECT, Scene, scene
-from tests.domain import GateState, TaskQuery
+from tests.domain import GateState, Run, TaskQuery, WorkerState
 from tests.stores.urls import store_url
 
 HOUR = 3_600.0

@@ -17,8 +17,7 @@ from ade.failures import FailureKind
 from ade.tasks.outcomes import Outcome, RateLimited, Retry, Succeeded, Unrecoverable
 from ade.worker.failures import failure_of
 from ade.worker.handler_call import HandlerInvoker
-from ade.worker.run import Run, StopReason
-from tests.domain import HandlerMode, Payloads
+from tests.domain import HandlerMode, Payloads, Run, StopReason
 from tests.waiting import eventually
 from tests.worker import process_tasks
 from tests.worker.harness import Replaced, Shift, Workshop, plain

@@ -14,8 +14,6 @@ from msgspec import Raw
 
 from ade import Task
 from ade.worker import shared_memory
-from ade.worker.backend import WorkerOptions
-from ade.worker.run import Run
 from ade.worker.shared_memory import (
     CLAIMED,
     PREPARING,
@@ -27,8 +25,8 @@ from ade.worker.shared_memory import (
     entry_of,
     page_directory,
 )
-from ade.worker.state import WorkerState
 from ade.worker.watchdog import Watch, WatchdogConfig, WatchdogProcess, is_stopped, runs_to_renew, watch
+from tests.domain import Run, WorkerOptions, WorkerState
 
 A, B, C = "a" * 32, "b" * 32, "c" * 32
 HEARTBEAT_MS, SILENCE_MS = 5_000, 900_000

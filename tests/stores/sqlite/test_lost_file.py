@@ -14,9 +14,8 @@ import pytest
 from ade.composition.stores import StoreLocation, renewer
 from ade.errors import DiskFull, QueueFull, StoreMissing, StoreReplaced, StoreTooNew, StoreTooOld, StoreUnavailable
 from ade.settings import Settings
-from ade.stores.sqlite import file_identity
 from ade.stores.sqlite.connection import connect
-from ade.stores.sqlite.file_identity import FileIdentity, check_other_processes
+from ade.stores.sqlite.file_identity import FileIdentity, _holders_of_other_files, check_other_processes
 from ade.stores.sqlite.files import DatabaseFiles
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
@@ -154,9 +153,9 @@ async def test_a_file_with_the_same_number_on_another_file_system_is_not_taken_f
     def holders(inode: int, offset: int) -> set[int]:
         return {stranger.pid} if inode == path.with_name("ade.db-shm").stat().st_ino else set()
 
-    monkeypatch.setattr(file_identity, "_lock_holders", holders)
+    monkeypatch.setattr("ade.stores.sqlite.file_identity._lock_holders", holders)
 
-    check_other_processes(DatabaseFiles(path))
+    assert _holders_of_other_files(DatabaseFiles(path)) == set()
 
     stranger.communicate()
 

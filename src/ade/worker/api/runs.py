@@ -11,15 +11,7 @@ from msgspec import Raw, structs
 
 from ade.accounts.model import Permission
 from ade.approvals.rollback import prepare_rollbacks
-from ade.errors import (
-    STORE_TROUBLE,
-    AdeError,
-    InvalidResult,
-    InvalidTask,
-    LockNotPermitted,
-    PayloadTooLarge,
-    StoreError,
-)
+from ade.errors import STORE_TROUBLE, AdeError, InvalidTask, LockNotPermitted, PayloadTooLarge, StoreError
 from ade.locks.model import DEFAULT_NAMESPACE, LockItem
 from ade.locks.requests import RECHECK_MS, STANDS_NOWHERE_MS, request_id, request_of
 from ade.logs import Log
@@ -28,7 +20,6 @@ from ade.server.operation import TrafficClass, operation
 from ade.server.pagination import Page
 from ade.stores.ports import AGENT, DONE, WORK, ClaimRequest
 from ade.tasks.admission import is_own_step
-from ade.tasks.arguments import CODING_ERRORS, to_json, to_plain
 from ade.tasks.changes import Change
 from ade.tasks.decisions import is_overdue, run_timeout_ms, settle
 from ade.tasks.identifiers import is_task_id
@@ -60,7 +51,7 @@ from ade.worker.api.requests import (
     report_of,
     run_ids,
 )
-from ade.worker.api.workers import check_ending, check_held, held, registered, task_of, worker_of
+from ade.worker.api.workers import as_json, check_ending, check_held, held, registered, task_of, worker_of
 from ade.worker.failures import failure_of as raised
 from ade.worker.failures import lock_lost
 
@@ -126,14 +117,6 @@ async def _have_limits(services: Services, changes: Sequence[Change]) -> bool:
 async def succeeded(services: Services, task: Task, result: Raw) -> Succeeded:
     """Store a large result separately and return the outcome. Raises PayloadTooLarge."""
     return Succeeded(await services.payloads.spill(task.id, f"{task.generation}.{task.attempt}.result", result))
-
-
-def as_json(value: object) -> Raw:
-    """Encode a value as JSON. Raises InvalidResult."""
-    try:
-        return to_json(to_plain(value))
-    except CODING_ERRORS as error:
-        raise InvalidResult(f"this cannot be kept as JSON: {error}") from None
 
 
 _BREATH_S = 0.02  # between two polls, however often work is announced: it may be for others
