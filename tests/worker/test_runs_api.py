@@ -23,7 +23,7 @@ from ade.errors import (
     UnknownWorker,
 )
 from ade.failures import FailureKind
-from ade.locks.model import DEFAULT_NAMESPACE, LockLimits, write
+from ade.locks.model import DEFAULT_NAMESPACE, LockLimits, LockRule, write
 from ade.locks.requests import request_id, validate_request
 from ade.server.request_types import Nothing
 from ade.tasks.api import create, lifecycle, tasks
@@ -521,6 +521,19 @@ async def test_a_task_whose_arguments_are_damaged_fails_and_one_behind_it_runs(o
     failed = await now_there(ops, damaged.id)
     assert failed.error is not None
     assert (failed.status, failed.error.type) == (Status.FAILED, "StoreCorrupt")
+
+
+async def test_a_task_that_may_not_lock_its_resources_fails_and_counts_as_never_begun(ops: Operations) -> None:
+    made, ada = await new(ops, locks=["db:main"]), await hand(ops)
+    rules = Rulebook(locks=(LockRule(names=("db:*",), roles=frozenset({"admin"})),))
+    await approvals_repository.apply(ops.services.stores, rules, actor="root")
+
+    assert await ada.claim() == []
+
+    failed = await now_there(ops, made.id)
+    assert failed.error is not None
+    assert (failed.status, failed.error.type) == (Status.FAILED, "LockNotPermitted")
+    assert await last_run(ops.services.stores, failed) is None
 
 
 async def test_a_task_whose_arguments_cannot_be_read_now_waits_a_moment_and_uses_no_attempt(

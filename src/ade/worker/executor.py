@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from msgspec import structs
+
 from ade.accounts.model import SYSTEM
 from ade.approvals.review_requests import writers_of
 from ade.errors import STORE_TROUBLE
@@ -175,6 +177,8 @@ class RunExecutor:
                 outcome = await checking
         except STORE_TROUBLE as error:
             return Released(f"it could not begin: {error.detail}", _TROUBLE_DELAY_MS, has_begun=False)
+        except Exception as error:
+            return structs.replace(failure_of(error), has_begun=False)
         if outcome is None and not self._state.reach(run, STARTED):
             return self._too_late()
         return outcome

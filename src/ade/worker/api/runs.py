@@ -302,7 +302,7 @@ async def _locks(services: Services, task: Task, lease_ms: int) -> tuple[LockIte
     try:
         grant = await services.locks().grant(request_of(task, ttl_ms=lease_ms))
     except LockNotPermitted as error:
-        return raised(error)
+        return structs.replace(raised(error), has_begun=False)
     except AdeError as error:  # too many wait already
         log.warning("locks.not_asked_for", task_id=task.id, resources=resources, error=str(error))
         return Deferred(resources, STANDS_NOWHERE_MS)
