@@ -133,6 +133,21 @@ async def test_arguments_that_do_not_fit_fail_without_a_second_try(workshop: Wor
     assert (task.status, task.attempt, task.error.kind) == (Status.FAILED, 1, FailureKind.BAD_ARGUMENTS)
 
 
+@pytest.mark.parametrize("is_damaged", [True, False])
+async def test_a_run_whose_handler_was_not_called_counts_as_never_begun(workshop: Workshop, is_damaged: bool) -> None:
+    async def add(a: int, b: str) -> None: ...
+
+    workshop.handle(add)
+    task = await workshop.enqueue("add", {"a": 1 if is_damaged else "one", "b": "x" * 300_000}, max_attempts=1)
+    if is_damaged:
+        await workshop.stores.blobs.remove_blobs([task.id])
+    async with workshop.worker():
+        await workshop.final(task)
+
+    events = await workshop.stores.events.read(0, 1000, task_id=task.id)
+    assert [event.payload.get("has_begun") for event in events if event.type == "task.failed"] == [False]
+
+
 async def test_a_result_that_is_not_what_was_declared_fails_without_a_second_try(workshop: Workshop) -> None:
     async def count() -> int:
         return "many"  # type: ignore[return-value]  # what the test is about

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from ade.errors import STORE_TROUBLE, InvalidArguments, InvalidResult, PayloadTooLarge, UnknownName
 from ade.failures import FailureKind, TaskError
@@ -96,7 +96,7 @@ class HandlerInvoker:
             reason = f"its arguments could not be read: {error.detail}"
             return Released(reason, _TROUBLE_DELAY_MS, has_begun=False)
         except Exception as error:
-            return failure_of(error)
+            return _not_called(failure_of(error))
         return await self._call(run, handler, args)
 
     async def _call(self, run: Run, handler: Handler, args: Raw) -> Outcome:
@@ -106,7 +106,7 @@ class HandlerInvoker:
                 return outcome if isinstance(outcome, Failed) else await self._kept(run, outcome.result)
             arguments = handler.signature.decode(args)
         except InvalidArguments as error:
-            return failed(FailureKind.BAD_ARGUMENTS, error)
+            return _not_called(failed(FailureKind.BAD_ARGUMENTS, error))
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -180,7 +180,12 @@ class HandlerInvoker:
 
 
 async def _unknown(name: str) -> Outcome:
-    return failed(FailureKind.UNKNOWN_NAME, UnknownName(f"this worker has no task named {name!r}"))
+    return _not_called(failed(FailureKind.UNKNOWN_NAME, UnknownName(f"this worker has no task named {name!r}")))
+
+
+def _not_called(failure: Failed) -> Failed:
+    """Return the failure of a run whose handler was not called, so that there is nothing to roll back."""
+    return structs.replace(failure, has_begun=False)
 
 
 def own_cancellation() -> Failed:
