@@ -281,6 +281,20 @@ async def test_a_store_that_goes_back_to_an_older_version_is_not_written(scene: 
     await eventually(partial(writes, scene), 5)
 
 
+async def test_a_check_of_the_files_that_fails_does_not_stop_the_writer(
+    open_store: OpenStore, clock: TestClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise PermissionError("no access to the directory")
+
+    monkeypatch.setattr(FileIdentity, "look", fail)
+    scene = Scene(await open_store(clock), clock)
+
+    async with asyncio.timeout(60):
+        await scene.add()
+    assert "store.check_failed" in caplog.text
+
+
 async def writes(scene: Scene) -> bool:
     try:
         await scene.add()
