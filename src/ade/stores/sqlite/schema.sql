@@ -77,7 +77,7 @@ CREATE TABLE task_detail (
 -- Tasks by author:<id>, tag:<tag>, resource:<name>, team:<name>, and ticket:<reference>. Tasks without any of them have
 -- no row here.
 CREATE TABLE task_label (
-    label TEXT    NOT NULL,
+    label TEXT    NOT NULL,  -- team:<name> or ticket:<reference>
     seq   INTEGER NOT NULL,
     PRIMARY KEY (label, seq)
 ) WITHOUT ROWID;
