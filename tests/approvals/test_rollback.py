@@ -13,12 +13,10 @@ from ade.approvals import repository as approvals_repository
 from ade.approvals.rollback import prepare_rollbacks
 from ade.approvals.submission import replay
 from ade.errors import IllegalTransition, NotPermitted, UnknownName
-from ade.failures import FailureKind, TaskError
 from ade.testing import TestKit, harness
 from ade.worker.sweep import settle_reported
 from tests.domain import (
     ClaimRequest,
-    Failed,
     Payloads,
     Succeeded,
     TaskFunction,
@@ -103,20 +101,6 @@ async def test_what_never_began_is_not_undone(farm: Farm) -> None:
     assert found.error is not None
     assert (found.status, found.error.type) == (Status.FAILED, "LockNotPermitted")
     assert (farm.done, await farm.rollbacks()) == ([], [])
-
-
-async def test_a_rollback_that_may_not_lock_does_not_hide_why_its_task_failed(farm: Farm) -> None:
-    options = farm.move.with_options(rollback="automatic", author="ada", locks=["db:main"])
-    task = await options.enqueue("it", True)
-    rules = {"locks": [{"names": ["db:*"], "roles": ["admin"]}]}
-    claimed = await farm.claimed()
-    await approvals_repository.apply(farm.stores, read_rulebook(rules), actor="root")
-    failed = settle(claimed, Failed(TaskError(kind=FailureKind.RAISED, type="E", message="")), now=1, randomness=0.5)
-
-    await prepare_rollbacks(farm.stores, Payloads(farm.stores.blobs), [failed])
-
-    assert await farm.rollbacks() == []
-    assert (await task.get()).status is Status.RUNNING
 
 
 async def test_what_went_well_is_not_undone_by_itself(farm: Farm) -> None:
