@@ -47,7 +47,7 @@ from ade.server.route_table import ROUTE_OF, ROUTES
 from ade.server.wire_format import from_wire, plan_of, to_wire
 from ade.settings.runtime import set_value
 from ade.settings.sections import EventSettings, RedisSettings, StoreSettings, TaskSettings, WorkerSettings
-from ade.stores.ports import DONE, RULES, STOP, WORK, ClaimRequest, EventLog, Stores, TaskQuery
+from ade.stores.ports import DONE, RULES, STOP, WORK, ClaimRequest, EventLog, Stores, TaskPage, TaskQuery
 from ade.stores.redis.client.options import parse_url
 from ade.stores.redis.maintenance import RedisMaintenance
 from ade.stores.redis.store import open_redis
@@ -71,6 +71,9 @@ from ade.webhooks.deliveries import DeliveryResponse, DeliveryTaskArguments
 from ade.webhooks.destinations import NetworkPolicy, networks_of
 from ade.webhooks.dispatch import deliver
 from ade.webhooks.model import Webhook
+from ade.worker.backend import WorkerOptions
+from ade.worker.run import Run, StopReason
+from ade.worker.state import WorkerState
 from ade.worker.sweep import settle_due
 
 __all__ = [
@@ -157,14 +160,17 @@ __all__ = [
     "Role",
     "Route",
     "Rulebook",
+    "Run",
     "Schedule",
     "ServerProblem",
     "Signature",
+    "StopReason",
     "StoreLockClient",
     "StoreSettings",
     "Stores",
     "Succeeded",
     "TaskFunction",
+    "TaskPage",
     "TaskQuery",
     "TaskSettings",
     "TooManyRequests",
@@ -176,7 +182,9 @@ __all__ = [
     "VoteRequest",
     "Webhook",
     "Worker",
+    "WorkerOptions",
     "WorkerSettings",
+    "WorkerState",
     "add_user",
     "admit",
     "cancel",

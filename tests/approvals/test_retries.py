@@ -9,8 +9,9 @@ import pytest
 
 from ade import Context, Preview, RateLimited, Status, TaskHandle
 from ade.approvals import service as approvals_service
+from ade.worker.shared_memory import STARTED
 from tests.approvals.scene import APPROVE, ONE, REJECT, Scene, scene
-from tests.domain import Decision, GateState, TaskQuery
+from tests.domain import Decision, GateState, Run, TaskQuery, WorkerState
 from tests.stores.urls import store_url
 
 HOUR = 3_600.0
@@ -134,6 +135,36 @@ async def test_a_retry_is_compared_with_a_new_preview(shop: Scene) -> None:
     assert (await task.get()).status is Status.REVIEWING
     await decide(shop, task)
     assert shop.deployed == ["x", "x"]
+
+
+async def test_a_run_counts_as_started_before_it_is_previewed_again(
+    shop: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A preview that kills its worker, or blocks it, must not run indefinitely without using an attempt."""
+    journal, real = list[str](), WorkerState.reach
+
+    def reach(state: WorkerState, run: Run, step: int) -> bool:
+        journal.append("started" if step == STARTED else "prepared")
+        return real(state, run, step)
+
+    @shop.app.task(name="copy")
+    async def copy(what: str) -> None:
+        journal.append("copied")
+
+    @copy.preview
+    async def plan(what: str) -> Preview:
+        journal.append("previewed")
+        return Preview(changes=[what], versions={"site": "v1"})
+
+    task = await enqueued(shop, "copy")
+    await shop.vote(task, "bob")
+    journal.clear()
+    monkeypatch.setattr(WorkerState, "reach", reach)
+    await shop.kit.drain()
+
+    assert (await task.get()).status is Status.COMPLETED
+    assert journal[:2] == ["started", "previewed"]
+    assert journal[-1] == "copied"
 
 
 async def test_a_run_that_waited_at_a_step_is_resumed_however_long_that_took(shop: Scene) -> None:

@@ -91,6 +91,18 @@ async def test_a_failure_is_undone_where_that_was_asked_for(farm: Farm, rollback
     assert (await task.status(), farm.done) == (Status.FAILED, done)
 
 
+async def test_what_never_began_is_not_undone(farm: Farm) -> None:
+    task = await farm.move.with_options(rollback="automatic", author="ada", locks=["db:main"]).enqueue("it", False)
+    rules = {"locks": [{"names": ["db:*"], "roles": ["admin"]}]}
+    await approvals_repository.apply(farm.stores, read_rulebook(rules), actor="root")
+    await farm.kit.drain()
+
+    found = await task.get()
+    assert found.error is not None
+    assert (found.status, found.error.type) == (Status.FAILED, "LockNotPermitted")
+    assert (farm.done, await farm.rollbacks()) == ([], [])
+
+
 async def test_what_went_well_is_not_undone_by_itself(farm: Farm) -> None:
     await farm.move.with_options(rollback="automatic").enqueue("it", False)
     await farm.kit.finish()

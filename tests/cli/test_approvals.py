@@ -228,7 +228,7 @@ def test_what_nobody_can_approve_explains_itself(team: Call) -> None:
     assert "`ade users add dora`" in why["reasons"][0]["advice"]
     assert "`ade users add dora`" in team("explain", task_id).out
     assert team("approvals", "--as", "rita").err == "Nothing waits for rita.\n"
-    assert "nobody" in team("approvals", "list", "--all").out
+    assert "no one" in team("approvals", "list", "--all").out
     team("users", "add", "dora", "--no-password")
     assert team("explain", task_id, "--json").json["reasons"][0]["code"] == "waits_for_approval"
     assert team("approvals", "approve", task_id, "--digest", digest_of(team, task_id), "--as", "dora").code == 0

@@ -28,7 +28,6 @@ from ade.tasks import service as tasks_service
 from ade.tasks.handlers import Handler
 from ade.tasks.outcomes import Failed, Outcome, Succeeded, Withheld
 from ade.worker.approval_check import ApprovalChecker
-from ade.worker.run import Run
 from tests.conformance.approval_judge import Judge
 from tests.conformance.approval_shop import (
     PERSONS,
@@ -48,6 +47,7 @@ from tests.domain import (
     ApprovalProof,
     ClaimRequest,
     Payloads,
+    Run,
     Stores,
     TaskQuery,
     UserChanges,

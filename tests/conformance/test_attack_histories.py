@@ -24,12 +24,11 @@ from ade.tasks.admission import ROLLBACK_SUFFIX, admit
 from ade.worker.approval_check import ApprovalChecker
 from ade.worker.context_backend import StoreContextBackend
 from ade.worker.messages import EnqueueChildren
-from ade.worker.run import Run
 from tests.conformance.approval_shop import PLAIN, POLICIES, PREVIEWED, add_people, handler_of
 from tests.conformance.histories import ATTACK_SHARES, PER_SHARE, play, shares
 from tests.conformance.test_approval_histories import REVIEWERS, ApprovalHistories, anybody, authors, pick, seldom
 from tests.depth import examples
-from tests.domain import Definition, Schedule, Stores, TaskSettings, Worker, read_rulebook, uuid7
+from tests.domain import Definition, Run, Schedule, Stores, TaskSettings, Worker, read_rulebook, uuid7
 
 PAY = "pay"
 UNDO = f"{PAY}{ROLLBACK_SUFFIX}"

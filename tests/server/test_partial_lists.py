@@ -46,8 +46,9 @@ async def test_an_indexed_filter_is_never_partial(server: ServerHarness) -> None
         assert (len(page["items"]), "next" in page, "is_partial" in page) == (1, False, False)
 
 
+@pytest.mark.parametrize("path", ["tasks?text=x", "dlq", "dlq/groups"])
 async def test_a_search_ends_when_its_client_disconnects(
-    sqlite_server: ServerHarness, monkeypatch: pytest.MonkeyPatch
+    sqlite_server: ServerHarness, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
@@ -61,9 +62,7 @@ async def test_a_search_ends_when_its_client_disconnects(
     monkeypatch.setattr(sqlite_server.stores.tasks, "find", endless)
     token = await sqlite_server.token(Role.VIEWER)
     _, writer = await asyncio.open_connection("127.0.0.1", int(sqlite_server.url.rpartition(":")[2]))
-    writer.write(
-        f"GET {API}/tasks?text=x HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n".encode()
-    )
+    writer.write(f"GET {API}/{path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n".encode())
     async with asyncio.timeout(60):
         await begun.wait()
         writer.close()

@@ -9,7 +9,7 @@ from ade.approvals.submission import replay
 from ade.errors import InvalidTask
 from ade.tasks import dead_letters
 from ade.tasks.bulk import ReplayOne
-from tests.domain import Payloads, Stores, TaskQuery
+from tests.domain import Payloads, Stores, TaskPage, TaskQuery
 from tests.tasks.queue_driver import QueueDriver
 
 
@@ -64,6 +64,28 @@ async def test_more_than_a_page_is_replayed(
 
     assert set(tried.changed) == {task.id for task in dead}
     assert tried.moved_on == ()
+
+
+async def test_a_search_from_outside_examines_a_limited_number_and_takes_turns(
+    queue: QueueDriver, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "_BUDGET", 2)
+    monkeypatch.setattr(dead_letters, "_PAGE", 2)
+    first = await queue.dead_letter(queue="mail")
+    for _ in range(9):
+        await queue.dead_letter(queue="other")
+    queries, find = list[TaskQuery](), stores.tasks.find
+
+    async def noted(query: TaskQuery) -> TaskPage:
+        queries.append(query)
+        return await find(query)
+
+    monkeypatch.setattr(stores.tasks, "find", noted)
+    mail = TaskQuery(queue="mail")
+
+    assert await dead_letters.groups(stores, mail, most=4) == []  # the newest four are others
+    assert [query.budget for query in queries] == [2, 2]
+    assert [group.newest for group in await dead_letters.groups(stores, mail, most=50)] == [(first.id,)]
 
 
 async def test_discarded_letters_leave_the_list_and_stay_on_record(queue: QueueDriver, stores: Stores) -> None:

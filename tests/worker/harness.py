@@ -18,11 +18,10 @@ from ade.settings.sections import SweepSettings
 from ade.stores.ports import Stores, TaskStore
 from ade.tasks.handlers import Handler, HandlerMode, Registry
 from ade.tasks.service import CompletionWatcher
-from ade.worker.backend import WorkerOptions
 from ade.worker.instrumentation import WorkerProbe
 from ade.worker.supervisor import Handover
 from ade.worker.worker import WorkerService
-from tests.domain import Definition, Payloads, Signature, enqueue, uuid7
+from tests.domain import Definition, Payloads, Signature, WorkerOptions, enqueue, uuid7
 from tests.waiting import PATIENCE_S
 
 AT_ONCE = Backoff(base_ms=0, cap_ms=0, jitter=0.0)

@@ -13,10 +13,9 @@ from ade.agents import registry
 from ade.errors import InvalidAgent, StoreUnavailable
 from ade.tasks.service import cancel
 from ade.testing import TestClock
-from ade.worker.backend import WorkerOptions
 from ade.worker.capacity import AgentCapacity
 from ade.worker.worker import WorkerService
-from tests.domain import Agent, AgentStatus, ClaimRequest, Stores, open_stores
+from tests.domain import Agent, AgentStatus, ClaimRequest, Stores, WorkerOptions, open_stores
 from tests.waiting import eventually
 from tests.worker.harness import Gate, Replaced, Workshop, soon
 

@@ -7,15 +7,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from ade import Status, Task
 from ade.approvals.repository import NEWEST, RulebookCache
 from ade.errors import InvalidTask, StoreUnavailable
 from ade.failures import FailureKind
-from ade.tasks.outcomes import Outcome, RateLimited, Retry, Unrecoverable
+from ade.tasks.outcomes import Outcome, RateLimited, Retry, Succeeded, Unrecoverable
 from ade.worker.failures import failure_of
-from tests.domain import HandlerMode, Payloads
+from ade.worker.handler_call import HandlerInvoker
+from tests.domain import HandlerMode, Payloads, Run, StopReason
 from tests.waiting import eventually
 from tests.worker import process_tasks
 from tests.worker.harness import Replaced, Shift, Workshop, plain
@@ -129,6 +131,21 @@ async def test_arguments_that_do_not_fit_fail_without_a_second_try(workshop: Wor
 
     assert task.error is not None
     assert (task.status, task.attempt, task.error.kind) == (Status.FAILED, 1, FailureKind.BAD_ARGUMENTS)
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+async def test_a_run_whose_handler_was_not_called_counts_as_never_begun(workshop: Workshop, is_damaged: bool) -> None:
+    async def add(a: int, b: str) -> None: ...
+
+    workshop.handle(add)
+    task = await workshop.enqueue("add", {"a": 1 if is_damaged else "one", "b": "x" * 300_000}, max_attempts=1)
+    if is_damaged:
+        await workshop.stores.blobs.remove_blobs([task.id])
+    async with workshop.worker():
+        await workshop.final(task)
+
+    events = await workshop.stores.events.read(0, 1000, task_id=task.id)
+    assert [event.payload.get("has_begun") for event in events if event.type == "task.failed"] == [False]
 
 
 async def test_a_result_that_is_not_what_was_declared_fails_without_a_second_try(workshop: Workshop) -> None:
@@ -380,6 +397,30 @@ async def test_a_run_whose_rules_cannot_be_read_goes_back_to_the_queue_and_uses_
 
     assert (task.status, task.attempt, failures) == (Status.COMPLETED, 1, 0)
     assert (await workshop.event_types(task)).count("task.released") == 2
+
+
+async def test_a_run_can_be_ended_after_its_large_preview_was_stored_at_the_second_attempt(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ade.worker.handler_call._SPILL_PAUSE_S", 0.0)
+    troubles = [StoreUnavailable("no route to the store")]
+
+    async def spill(*args: Any) -> Any:
+        if troubles:
+            raise troubles.pop()
+        return Raw(b'"stored"')
+
+    async def plan() -> str:
+        return "x" * 300_000
+
+    workshop.handle(plan)
+    run = Run(workshop.new("plan"), workshop.registry.by_name["plan"])
+    payloads = cast("Any", Replaced(workshop.payloads, {"spill": spill}))
+    outcome = await HandlerInvoker(cast("Any", None), payloads).attempt(run, workshop.registry.by_name["plan"])
+
+    assert isinstance(outcome, Succeeded)
+    assert (troubles, run.finishing) == ([], False)
+    assert run.end(StopReason.TIMED_OUT)
 
 
 async def _has_started(shift: Shift) -> bool:

@@ -13,22 +13,32 @@ from ade.accounts.model import SYSTEM, Role, User
 from ade.agents.registry import register as register_agent
 from ade.approvals import repository as approvals_repository
 from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict
-from ade.errors import InvalidTask, NotPermitted, PayloadTooLarge, StaleLease, UnknownTask, UnknownWorker
+from ade.errors import (
+    InvalidTask,
+    NotPermitted,
+    PayloadTooLarge,
+    StaleLease,
+    StoreUnavailable,
+    UnknownTask,
+    UnknownWorker,
+)
 from ade.failures import FailureKind
-from ade.locks.model import DEFAULT_NAMESPACE, LockLimits, write
+from ade.locks.model import DEFAULT_NAMESPACE, LockLimits, LockRule, write
 from ade.locks.requests import request_id, validate_request
 from ade.server.request_types import Nothing
 from ade.tasks.api import create, lifecycle, tasks
 from ade.tasks.api.requests import Cancel, ListLines
 from ade.tasks.identifiers import DELIVER, NOTIFY
-from ade.tasks.service import requeue_granted
+from ade.tasks.service import last_run, requeue_granted
 from ade.worker.api import runs as api_runs
 from ade.worker.api import workers
 from ade.worker.api.requests import (
     AppendOutput,
     Claim,
     Claimed,
+    CompletedRun,
     CompleteRun,
+    CompleteRuns,
     FailRun,
     GoneRun,
     HoldRun,
@@ -156,14 +166,36 @@ async def test_of_two_who_race_for_a_task_one_has_it(ops: Operations) -> None:
     assert done == Counter(ids)
 
 
+async def test_a_run_whose_lease_expired_ends_as_long_as_no_other_worker_has_its_task(ops: Operations) -> None:
+    ada, other = await hand(ops), await hand(ops, "other")
+    first, second, third, fourth = [await new(ops) for _ in range(4)]
+    runs = {run.task.id: run for run in await ada.claim(lease_s=10, count=4)}
+    ops.clock.advance(11)
+    await settle_due(ops.services.stores)
+    assert (await now_there(ops, first.id)).status is Status.STALLED
+
+    with pytest.raises(StaleLease):
+        await other.complete(runs[first.id])
+    assert await ada.complete(runs[first.id], "done") is Status.COMPLETED
+    assert await ada.complete(runs[first.id], "done") is Status.COMPLETED  # repeated
+    assert await ada.fail(runs[second.id]) is Status.PENDING
+    body = ReleaseRun(task_id=third.id, reason="the server did not respond")
+    await api_runs.release_run(ops.services, ada.request("release_run"), runs[third.id].run_id, body)
+    together = CompleteRuns(runs=[CompletedRun(run_id=runs[fourth.id].run_id, task_id=fourth.id, result="done")])
+    reports = await api_runs.complete_runs(ops.services, ada.request("complete_runs"), together)
+
+    assert [report.status for report in reports.items] == [Status.COMPLETED]
+    assert bytes((await now_there(ops, first.id)).result or b"") == b'"done"'
+    assert (await now_there(ops, third.id)).attempt == 0  # returned without an attempt
+    assert await ops.services.stores.maintenance.check_invariants() == []
+
+
 async def test_whoever_lost_a_run_ends_it_for_nobody(ops: Operations) -> None:
     made, slow, quick = await new(ops), await hand(ops, "slow"), await hand(ops, "quick")
     [run] = await slow.claim(lease_s=10)
     ops.clock.advance(11)
     await settle_due(ops.services.stores)
 
-    with pytest.raises(StaleLease):
-        await slow.complete(run, "late")
     [again] = await quick.claim()
     assert (again.task.id, again.task.attempt) == (made.id, 2)
     for late in (slow.complete(run, "late"), slow.fail(run), quick.complete(run), slow.complete(again)):
@@ -472,10 +504,53 @@ async def test_whoever_hangs_up_while_a_task_is_given_to_him_costs_it_nothing(op
     after = await now_there(ops, made.id)
     if isinstance(answer, asyncio.CancelledError):
         assert (after.status, after.attempt, after.worker_id) == (Status.PENDING, 0, None)
+        assert await last_run(ops.services.stores, after) is None  # so that no rollback undoes what never ran
         assert await ops.services.stores.locks.find(LockQuery()) == []
         assert [run.task.id for run in await ada.claim()] == [made.id]
     else:
         assert after.status is Status.RUNNING
+
+
+async def test_a_task_whose_arguments_are_damaged_fails_and_one_behind_it_runs(ops: Operations) -> None:
+    damaged, ada = await new(ops, args={"name": "x" * 300_000}, max_attempts=1), await hand(ops)
+    behind = await new(ops)
+    await ops.services.stores.blobs.remove_blobs([damaged.id])
+
+    assert [run.task.id for run in await ada.claim()] == [behind.id]
+
+    failed = await now_there(ops, damaged.id)
+    assert failed.error is not None
+    assert (failed.status, failed.error.type) == (Status.FAILED, "StoreCorrupt")
+
+
+async def test_a_task_that_may_not_lock_its_resources_fails_and_counts_as_never_begun(ops: Operations) -> None:
+    made, ada = await new(ops, locks=["db:main"]), await hand(ops)
+    rules = Rulebook(locks=(LockRule(names=("db:*",), roles=frozenset({"admin"})),))
+    await approvals_repository.apply(ops.services.stores, rules, actor="root")
+
+    assert await ada.claim() == []
+
+    failed = await now_there(ops, made.id)
+    assert failed.error is not None
+    assert (failed.status, failed.error.type) == (Status.FAILED, "LockNotPermitted")
+    assert await last_run(ops.services.stores, failed) is None
+
+
+async def test_a_task_whose_arguments_cannot_be_read_now_waits_a_moment_and_uses_no_attempt(
+    ops: Operations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, ada = await new(ops, args={"name": "x" * 300_000}, max_attempts=1), await hand(ops)
+
+    async def fail(ref: str) -> bytes:
+        raise StoreUnavailable("no route to the store")
+
+    with monkeypatch.context() as trouble:
+        trouble.setattr(ops.services.stores.blobs, "get_blob", fail)
+        assert await ada.claim() == []
+    waiting = await now_there(ops, made.id)
+    assert (waiting.status, waiting.attempt, waiting.run_after - ops.clock.now()) == (Status.PENDING, 0, 1_000)
+    ops.clock.advance(1)
+    assert [run.task.id for run in await ada.claim()] == [made.id]
 
 
 async def test_what_is_told_survives_the_way_over_the_wire(ops: Operations) -> None:

@@ -13,10 +13,19 @@ from ade import Context, Status, Task
 from ade.errors import StaleLease
 from ade.settings.sections import SweepSettings
 from ade.testing import TestClock
-from ade.worker.backend import WorkerOptions
 from ade.worker.poller import fresh_ids
 from tests.conformance.backends import sound
-from tests.domain import FINAL_EVENTS, ClaimRequest, Stores, Succeeded, Worker, open_stores, settle, settle_due
+from tests.domain import (
+    FINAL_EVENTS,
+    ClaimRequest,
+    Stores,
+    Succeeded,
+    Worker,
+    WorkerOptions,
+    open_stores,
+    settle,
+    settle_due,
+)
 from tests.worker.harness import Workshop, plain
 
 DEFAULTS, SWEEPS = WorkerOptions(), SweepSettings()

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec import Raw
 
+from ade import Task
 from ade.worker import shared_memory
 from ade.worker.shared_memory import (
     CLAIMED,
@@ -24,6 +26,7 @@ from ade.worker.shared_memory import (
     page_directory,
 )
 from ade.worker.watchdog import Watch, WatchdogConfig, WatchdogProcess, is_stopped, runs_to_renew, watch
+from tests.domain import Run, WorkerOptions, WorkerState
 
 A, B, C = "a" * 32, "b" * 32, "c" * 32
 HEARTBEAT_MS, SILENCE_MS = 5_000, 900_000
@@ -209,6 +212,45 @@ class TestUnstartedRuns:
         watching.look(9_000)
         assert len(store.returned) == 2
 
+    def test_leases_are_renewed_although_nothing_can_be_returned(self, blocked: SharedLeasePage) -> None:
+        class Halved(Store):
+            def give_back(self, runs: Mapping[str, str], claiming: Sequence[str]) -> None:
+                raise OSError("no such table")
+
+        store = Halved()
+        watching = Watch(blocked, brief_of(blocked), lambda: store)
+        for moment in (2_500, 3_000, 11_002):
+            watching.look(moment)
+        assert store.renewed == [{A: "task-a", B: "task-b", C: "task-c"}]
+
+    def test_a_run_that_has_locks_is_not_returned_by_the_watchdog(self, slate: SharedLeasePage) -> None:
+        """Another run of its task would get the same locks, and the worker would then release those."""
+        state, store = WorkerState(WorkerOptions(), now=0, page=slate), Store()
+        run = Run(Task(id="task", name="work", run_id=A, args=Raw(b"{}")), None)
+        state.claim([A])
+        state.hold(run)
+        state.publish()
+        assert state.reach(run, PREPARING)
+        slate.write_revoked(run.claimed_ms)
+        assert not state.reach(run, STARTED)
+        state.publish()
+
+        slate.write_loop(1)
+        watching = Watch(slate, brief_of(slate), lambda: store)
+        for later in (2_000, 3_000):
+            watching.look(run.claimed_ms + later)
+        assert (slate.read().runs[0].step, store.returned) == (PREPARING, [])
+
+    def test_a_run_that_has_started_is_not_revoked(self, slate: SharedLeasePage) -> None:
+        state = WorkerState(WorkerOptions(), now=0, page=slate)
+        run = Run(Task(id="task", name="work", run_id=A, args=Raw(b"{}")), None)
+        state.claim([A])
+        state.hold(run)
+        state.publish()
+        assert state.reach(run, STARTED)  # for its preview
+        slate.write_revoked(run.claimed_ms)
+        assert state.reach(run, STARTED)
+
     def test_a_failure_is_repeated(self, blocked: SharedLeasePage) -> None:
         store = Store(OSError("disk gone"))
         watching = Watch(blocked, brief_of(blocked), lambda: store)
@@ -269,6 +311,15 @@ class TestDeadWorkers:
         assert self.found() is None
         page.close()
         assert self.found() is None
+
+    def test_a_page_that_another_program_removed_still_serves_a_new_watchdog(self) -> None:
+        page = SharedLeasePage.create(4, "w1")
+        page.write_runs([entry_of(HeldRun(A, 0, "task"))])
+        Path(page.path).unlink()
+        child = SharedLeasePage(page.for_child(), page.capacity)
+        assert child.read().runs == (HeldRun(A, 0, "task"),)
+        child.close()
+        page.close()
 
     def test_the_page_of_a_dead_worker_tells_what_had_started(self) -> None:
         page = SharedLeasePage.create(4, "w1")

@@ -1,6 +1,7 @@
 """Verifies an audit copy: its chain, the approval of every run, and that the stored records match the log."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -16,7 +17,7 @@ from ade.approvals.repository import CURRENT, EDITIONS, NEWEST, RULEBOOK_CHANGED
 from ade.approvals.review_requests import review_of
 from ade.errors import AuditBroken
 from ade.events.audit_chain import AuditReport
-from ade.events.audit_copy import AuditCopy, copy_events, events_after, verify
+from ade.events.audit_copy import AuditCopy, EntriesRotated, copy_events, events_after, verify
 from ade.events.model import APPROVAL_REQUESTED, Event, content_digest, record_digest
 from ade.stores.ports import Stores
 from ade.tasks.changes import QUEUED
@@ -38,6 +39,12 @@ async def audit_report(
     stores: Stores, copy: AuditCopy, on_progress: Callable[[int, int], object] = lambda _checked, _total: None
 ) -> AuditReport:
     """Verify the whole copy. A broken chain and different records are results, not errors."""
+    while True:
+        with suppress(EntriesRotated):
+            return await _report(stores, copy, on_progress)
+
+
+async def _report(stores: Stores, copy: AuditCopy, on_progress: Callable[[int, int], object]) -> AuditReport:
     checked, proof = 0, ApprovalProof()
     logged = LoggedRecords(proof)
     try:

@@ -173,8 +173,8 @@ def _escalated(task: Task, gate: Gate, people: ReviewerDirectory, *, now: int) -
 
 def _turned_down(task: Task, gate: Gate, *, now: int) -> Change:
     review = review_of(task).with_gate(structs.replace(gate, state=GateState.REJECTED, decided_at=now))
-    payload: dict[str, object] = {"approval": gate.id, "reason": "a no counts again"}
-    why = "rejected: somebody who said no may answer again"
+    payload: dict[str, object] = {"approval": gate.id, "reason": "a rejection counts again"}
+    why = "rejected: a reviewer who had rejected it can vote again"
     return change(task, Verb.REJECT, now=now, actor=SYSTEM, payload=payload, review=review, finished_at=now, reason=why)
 
 

@@ -38,7 +38,7 @@ class NotEligible(AdeError):
 
 
 class ConflictOfInterest(NotEligible):
-    """Whoever wrote or edited a task, or answers for the agent that did, cannot approve it. Ask somebody else."""
+    """You cannot approve a task that you, or an agent you own, wrote or edited. Ask another reviewer."""
 
     code = "conflict_of_interest"
 

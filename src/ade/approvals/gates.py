@@ -64,7 +64,7 @@ def _seat(
 
 
 def unmet_rules(needed: Sequence[int], able: Mapping[str, frozenset[int]]) -> frozenset[int]:
-    """Return the rules for which one more person would fill one more slot: those that lack somebody, and those whose
+    """Return the rules for which one more person would fill one more slot: those with too few people, and those whose
     people could then vote for these instead."""
     filled = fill(needed, able)
     unmet = {slot[0] for slot in slots_of(needed) if slot not in filled}

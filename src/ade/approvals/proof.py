@@ -50,7 +50,7 @@ class LoggedDelegation:
 
     record: Delegation
     revoked_at: int | None = None
-    tells_cascades: bool = True  # older events do not say whether it cascades
+    tells_cascades: bool = True  # older events do not contain whether it cascades
 
     def why_not(self, subject: Subject, at: int, *, passed_on: bool) -> str:
         """Return why it did not let the delegate vote about this subject then; empty if it did."""

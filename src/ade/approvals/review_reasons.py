@@ -82,7 +82,7 @@ async def _reviewing(stores: Stores, task: Task) -> Reason:
     step = f" before its step {gate.step!r} goes on" if gate.step else ""
     because = f" ({gate.reason})" if gate.reason else ""
     sentence = (
-        f"it waits for approval{step}{because}: {'; '.join(missing)} missing, {listed(able) or 'nobody'}"
+        f"it waits for approval{step}{because}: {'; '.join(missing)} missing, {listed(able) or 'no one'}"
         f" may answer; {_expiry(gate, now)}"
     )
     advice = f"`ade approvals approve {task.id}` answers"

@@ -308,4 +308,4 @@ def vote_event(gate: Gate, vote: Vote, kind: str) -> Event:
 def names_of(accounts: Sequence[str], most: int = 5) -> str:
     """Format a few account names for a message."""
     listed = ", ".join(accounts[:most])
-    return f"{listed} and {len(accounts) - most} more" if len(accounts) > most else listed or "nobody"
+    return f"{listed} and {len(accounts) - most} more" if len(accounts) > most else listed or "no one"

@@ -356,7 +356,7 @@ def _in_time(policy: Policy, entry: PolicyEntry, timeouts: Timeouts) -> Policy:
 
 
 def _combined(policies: Sequence[Policy], version: int, required: int) -> Policy:
-    """Combine policies at their strictest. So many of them are required; the others are met in addition."""
+    """Combine policies at their strictest. The first `required` ones are required; the others are met in addition."""
     if len(policies) == 1:
         return structs.replace(policies[0], version=version)
     expires_after_ms = min(policy.expires_after_ms for policy in policies)

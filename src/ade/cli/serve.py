@@ -20,7 +20,7 @@ from ade.composition.server import allow_many_files
 from ade.composition.stores import upgrade_if_allowed
 from ade.composition.worker import add_agents
 from ade.errors import NeedsStore, StoreMissing
-from ade.logs import configure
+from ade.logs import Log, configure
 from ade.server.addresses import is_loopback
 from ade.settings import Settings
 from ade.settings.sections import HttpSettings
@@ -38,6 +38,7 @@ _OPTIONS = {
     "worker.capabilities": "capability",
 }  # options whose name differs from their setting
 Greeting = Callable[[Ade, OpenStore, "RunningServer"], Awaitable[None]]
+log = Log("ade.store")
 
 
 def serve_app(session: "Session") -> ExitCode:
@@ -47,7 +48,7 @@ def serve_app(session: "Session") -> ExitCode:
         raise StoreMissing("the store was removed, and no process creates a store again that existed before")
 
     async def work(signals: StopSignals) -> Handover:
-        await upgrade_if_allowed(session.settings)
+        await _upgrade(session.settings)
         async with app:
             return await app.work(signals.stop, signals.hurry)
 
@@ -80,13 +81,19 @@ def serve_over_http(session: "Session", greet: Greeting, *, has_tasks: bool) -> 
     listening = open_socket(session.settings.http)
 
     async def work(signals: StopSignals) -> Handover:
-        await upgrade_if_allowed(session.settings)
+        await _upgrade(session.settings)
         async with app, serve_http(app, listening, signals.hurry) as served:
             spare_collections()
             await greet(app, await app.open(), served)
             return await app.work(signals.stop, signals.hurry, queues=None if has_tasks else [WEBHOOKS])
 
     return _served(session, work)
+
+
+async def _upgrade(settings: Settings) -> None:
+    done = await upgrade_if_allowed(settings)
+    if done is not None and done.copy is not None:
+        log.info("store.upgraded", schema=done.after, before=done.before, copy=done.copy)
 
 
 def _app_of_ade_itself(session: "Session") -> Ade:
@@ -207,7 +214,7 @@ def cautions(http: HttpSettings) -> list[str]:
     """Return warnings about who else can access the server."""
     found = []
     if http.auth == "off":
-        found.append("  open       whoever reaches it is let in, as `local` (http.auth = off)")
+        found.append("  open       anyone who can reach it has access, as `local` (http.auth = off)")
     if not is_loopback(http.host):
         found.append("  plain      tokens and passwords can be read on their way here; put a proxy with TLS before it")
     return found

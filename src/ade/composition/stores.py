@@ -109,11 +109,10 @@ async def upgrade_store(url: str, settings: Settings, copy_to: Path | None = Non
     return await upgrade(url, settings.redis if url.startswith(_REDIS) else settings.store, copy_to)
 
 
-async def upgrade_if_allowed(settings: Settings) -> None:
-    """Upgrade an existing store if the setting store.upgrade allows it, before a process works on it."""
+async def upgrade_if_allowed(settings: Settings) -> UpgradedStore | None:
+    """Upgrade an existing store if the setting store.upgrade allows it, before a process works on it. None if not."""
     url = settings.store.url
-    if settings.store.upgrade and store_exists(url):
-        await upgrade_store(url, settings)
+    return await upgrade_store(url, settings) if settings.store.upgrade and store_exists(url) else None
 
 
 def lock_limits(settings: Settings) -> LockLimits:

@@ -113,8 +113,13 @@ class EventCheck(Protocol):
     def add(self, event: Event) -> str | None: ...
 
 
+class EntriesRotated(Exception):
+    """Entries were rotated out of the copy before they were verified. Begin again with those that are left."""
+
+
 async def verify(log: EventLog, copy: AuditCopy, check: EventCheck | None = None) -> AsyncIterator[tuple[int, int]]:
-    """Verify the whole chain and yield (checked, total). Raises AuditBroken, which names the first invalid entry.
+    """Verify the whole chain and yield (checked, total). Raises AuditBroken, which names the first invalid entry, and
+    EntriesRotated.
 
     Events that are still in the log are also compared with their entries. A `check` gets every event, for example to
     recompute the approval of every run that needed one.
@@ -123,6 +128,8 @@ async def verify(log: EventLog, copy: AuditCopy, check: EventCheck | None = None
     total, checked, head = await copy.count(), 0, await copy.base()
     yield checked, total
     while entries := await copy.entries(head.seq, _PAGE):
+        if (await copy.base()).seq > head.seq:
+            raise EntriesRotated
         await _check(log, head, entries)
         if check is not None:
             _pass_on(check, entries)

@@ -246,7 +246,7 @@ async def release(session: "Session", request_id: str, force: bool, reason: str,
 async def graph(session: "Session", namespace: str, svg: Path | None) -> None:
     """Show who waits for whom, and deadlocks among them; as text or as a picture.
 
-    Those who hold or wait for something in the namespace are shown with their waits in other namespaces.
+    Holders and waiters in the namespace are shown with their waits in other namespaces.
     """
     async with session.api() as api:
         seen = await api.get_lock_graph(namespace=namespace)

@@ -96,7 +96,8 @@ async def watch_over_http(
     changed: asyncio.Event,
     tell: Callable[["LocksWatched"], None],
 ) -> None:
-    """Ask the server, for as long as this runs, to say at once which locks or runs were lost by a forced release.
+    """Ask the server, for as long as this runs, to report immediately which locks or runs a forced release
+    has ended.
 
     `ids` are held locks by namespace, `runs` are runs with their tasks; set `changed` when there are more.
     """

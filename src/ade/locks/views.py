@@ -162,10 +162,10 @@ async def _position(stores: Stores, request: LockRequest) -> int:
 
 
 async def lock_graph(stores: Stores, namespace: str) -> LockGraph:
-    """Return the wait-for graph of a namespace: of everyone who holds or waits for something in it.
+    """Return the wait-for graph of a namespace: of all holders and waiters in it.
 
-    Their waits in other namespaces, those of others for them, and whole rings are included, because a deadlock can span
-    namespaces.
+    Their waits in other namespaces, waits of others for them, and whole cycles are included, because a deadlock can
+    span namespaces.
     """
     found = (await read_requests(stores.locks, [namespace])).values()
     scopes = {one.scope for one in found if one.namespace == namespace}

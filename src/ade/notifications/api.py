@@ -1,7 +1,7 @@
 """HTTP operations on notification channels, preferences, tests, and the delivery log.
 
-Every person manages their own channels, and only admins those of others. Changes take a fresh session, so that a stolen
-token keeps no one from being notified.
+Every person manages their own channels, and only admins those of others. Changes require a fresh session, so that a
+stolen token cannot turn notifications off.
 """
 
 import re
@@ -133,7 +133,8 @@ async def list_channels(services: Services, request: RequestContext, query: List
 async def create_channel(services: Services, request: RequestContext, body: NewChannel) -> ChannelWithSecret:
     """Notify a person through another channel from now on, in a session with a recent password check. A secret that
     was created is shown only once."""
-    account = _to_change(services, request, _person(request, body.account))
+    account = _person(request, body.account)
+    require_fresh_session(services, request)
     channel = await service.add_channel(
         services.stores,
         account,
@@ -152,7 +153,8 @@ async def create_channel(services: Services, request: RequestContext, body: NewC
 async def remove_channel(services: Services, request: RequestContext, channel_id: str) -> None:
     """Remove a channel, in a session with a recent password check. For a week it receives changes of the account, and
     nothing else."""
-    account = _to_change(services, request, await _owner(services, request, channel_id))
+    account = await _owner(services, request, channel_id)
+    require_fresh_session(services, request)
     await service.remove_channel(services.stores, channel_id, account=account, actor=acting(request))
 
 
@@ -169,7 +171,8 @@ async def change_notification_preferences(
     services: Services, request: RequestContext, body: ChangePreferences
 ) -> PreferencesView:
     """Change when a person is notified, in a session with a recent password check."""
-    account = _to_change(services, request, _person(request, body.account))
+    account = _person(request, body.account)
+    require_fresh_session(services, request)
     changes = service.PreferenceChanges(
         time_zone=body.time_zone,
         quiet_hours=body.quiet_hours,
@@ -223,12 +226,6 @@ def _person(request: RequestContext, name: str | None) -> str:
     account = own if name is None else account_id(name)
     if account != own and request.access is RouteAccess.OWN:
         raise NotPermitted(f"{own} can manage only its own notifications, not those of {account}")
-    return account
-
-
-def _to_change(services: Services, request: RequestContext, account: str) -> str:
-    """Return the account whose notifications change. Raises ReauthenticationNeeded without a fresh session."""
-    require_fresh_session(services, request)
     return account
 
 

@@ -177,8 +177,8 @@ async def add_channel(
 
 
 async def remove_channel(stores: Stores, channel_id: str, *, account: str, actor: str | None) -> None:
-    """Remove a channel. It still receives changes of the account for a week, beginning with this one, so that whoever
-    takes an account over cannot hide it. Raises UnknownChannel and TooManyRequests."""
+    """Remove a channel. For a week it still receives changes of the account, beginning with this one, so that an
+    attacker who takes over the account cannot hide that. Raises UnknownChannel and TooManyRequests."""
 
     def decide(before: Preferences, now: int) -> tuple[Preferences, Event | None]:
         channel = channel_in(before, channel_id)

@@ -244,6 +244,7 @@ T = TypeVar("T")
 log = Log("ade.http")
 _SIGNS_IN = frozenset({"sign_in", "use_login_link", "change_own_password"})
 _SCANS = frozenset({"text", "status", "name", "queue", "worker", "created_before"})  # filters without an index
+_SEARCHES = frozenset({"list_dead_letters", "list_dead_letter_groups", "preview_bulk_action"})  # without an index, too
 _SIGNS_OUT = frozenset({"sign_out", "sign_out_everywhere"})
 _STRANGERS_BODY = 65_536  # a large body delays other requests, so it requires authentication
 
@@ -265,6 +266,7 @@ class PreparedOperation(Struct, frozen=True):
             self.asked.wait_s > 0
             or getattr(self.body, "wait", None)
             or getattr(self.query, "wait", None)
+            or self.endpoint.route.operation in _SEARCHES
             or (self.endpoint.route.operation == "list_tasks" and any(name in _SCANS for name, _ in self.request.pairs))
         )
 

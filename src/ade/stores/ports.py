@@ -351,7 +351,7 @@ class MaintenanceStore(Protocol):
         """Run file maintenance; logs a warning if files exceed their limits."""
 
     async def check_writable(self) -> None:
-        """Write and read back a record, and check that the store is still the one that was opened.
+        """Check that the store responds, and is still the one that was opened. A store in a file is also written to.
 
         Raises StoreReplaced, StoreTooNew, and other store errors.
         """

@@ -58,7 +58,7 @@ class BulkReport(Struct, frozen=True, kw_only=True):
     """The result of a bulk action: changed tasks, tasks that had already changed state, and refused ones."""
 
     changed: tuple[str, ...]  # ids, oldest first
-    moved_on: tuple[str, ...] = ()  # those that somebody else was faster with
+    moved_on: tuple[str, ...] = ()  # tasks that another caller changed first
     refused: tuple[BulkRefusal, ...] = ()  # such as `too_many_approvals`; these tasks are unchanged
     is_more: bool = False  # others may fit: repeat it
 

@@ -11,7 +11,7 @@ from ade.tasks.decisions import UnknownFingerprint, fingerprint, pattern
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 
-_PAGE = 200
+_PAGE, _BUDGET = 200, 1_000  # tasks that one call of the store returns, and examines
 _EXAMPLES = 5
 _NO_ARGS = Raw(b"{}")
 
@@ -49,23 +49,24 @@ async def dead_letters(
 ) -> AsyncIterator[Task]:
     """Yield the dead letters that match the query and the fingerprint `same_as`, newest first by default.
 
-    `most` limits how many dead letters are read.
+    `most` limits how many failed tasks are examined. Such a search takes turns with others.
     """
-    looked_at = 0
+    examined = 0
     wanted = structs.replace(
         query or TaskQuery(),
         statuses=frozenset({Status.FAILED}),
         discarded=False,
         limit=_PAGE,
         oldest_first=oldest_first,
+        budget=None if most is None else _BUDGET,
     )
     while True:
         page = await stores.tasks.find(wanted)
         for task in page.tasks:
             if same_as is None or fingerprint_of(task) == same_as:
                 yield task
-        looked_at += len(page.tasks)
-        if page.next is None or (most is not None and looked_at >= most):
+        examined += _BUDGET if page.is_partial else len(page.tasks)
+        if page.next is None or (most is not None and examined >= most):
             return
         wanted = structs.replace(wanted, after=page.next)
 

@@ -104,7 +104,7 @@ class ApprovalChecker:
         if gate is not None and is_bypassed(run.task, gate):
             return True  # break-glass: it runs regardless of changes
         if gate is not None and is_resumed(run.task, gate):
-            return True  # the changes may be its own, and people have agreed since that it goes on
+            return True  # the changes may be its own, and reviewers have approved since that it continues
         if run.task.preview is None:
             return False  # no reviewer has seen what it would do
         if previewer is None or not wants_versions(run.task.preview):

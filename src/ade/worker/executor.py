@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from msgspec import structs
+
 from ade.accounts.model import SYSTEM
 from ade.approvals.review_requests import writers_of
 from ade.errors import STORE_TROUBLE
 from ade.locks.requests import request_id
 from ade.logs import Log
 from ade.tasks.decisions import run_timeout_ms
-from ade.tasks.handlers import Registry
+from ade.tasks.handlers import Handler, Registry
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.outcomes import NOT_STARTED, Deferred, Outcome, Released, Succeeded, Withheld
@@ -30,7 +32,7 @@ from ade.worker.timer import SharedTimer
 log = Log("ade.worker")
 RETURNED = {
     StopReason.SHUTDOWN: "the worker was shut down",
-    StopReason.UNREACHABLE: "the store did not respond, so that the worker gave the run up",
+    StopReason.UNREACHABLE: "the store did not respond, so the worker gave up the run",
 }
 _TROUBLE_DELAY_MS = 1_000  # before a run that could not be prepared is claimed again
 
@@ -171,13 +173,21 @@ class RunExecutor:
         try:
             if run.task.locks:
                 outcome = await self._take_locks(run)
-            if outcome is None and gates is not None and (checking := gates.check(run, self._performer)) is not None:
+            if outcome is None and gates is not None and (checking := gates.check(run, self)) is not None:
                 outcome = await checking
         except STORE_TROUBLE as error:
             return Released(f"it could not begin: {error.detail}", _TROUBLE_DELAY_MS, has_begun=False)
+        except Exception as error:
+            return structs.replace(failure_of(error), has_begun=False)
         if outcome is None and not self._state.reach(run, STARTED):
             return self._too_late()
         return outcome
+
+    async def attempt(self, run: Run, handler: Handler) -> Outcome:
+        """Preview a run before its handler is called. A preview is code of the task, and can block or kill the worker:
+        from here on the run counts as started.
+        """
+        return await self._performer.attempt(run, handler) if self._state.reach(run, STARTED) else self._too_late()
 
     async def _take_locks(self, run: Run) -> Outcome | None:
         if self._state.reach(run, PREPARING):

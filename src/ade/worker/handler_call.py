@@ -5,7 +5,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from ade.errors import STORE_TROUBLE, InvalidArguments, InvalidResult, PayloadTooLarge, UnknownName
 from ade.failures import FailureKind, TaskError
@@ -96,7 +96,7 @@ class HandlerInvoker:
             reason = f"its arguments could not be read: {error.detail}"
             return Released(reason, _TROUBLE_DELAY_MS, has_begun=False)
         except Exception as error:
-            return failure_of(error)
+            return _not_called(failure_of(error))
         return await self._call(run, handler, args)
 
     async def _call(self, run: Run, handler: Handler, args: Raw) -> Outcome:
@@ -106,7 +106,7 @@ class HandlerInvoker:
                 return outcome if isinstance(outcome, Failed) else await self._kept(run, outcome.result)
             arguments = handler.signature.decode(args)
         except InvalidArguments as error:
-            return failed(FailureKind.BAD_ARGUMENTS, error)
+            return _not_called(failed(FailureKind.BAD_ARGUMENTS, error))
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -163,21 +163,29 @@ class HandlerInvoker:
         if self._payloads.fits(result):
             return Succeeded(result)
         task, kind = run.task, f"{run.task.generation}.{run.task.attempt}.result"
-        while True:
-            try:
-                return Succeeded(await self._payloads.spill(task.id, kind, result))
-            except PayloadTooLarge as error:
-                return failed(FailureKind.BAD_RESULT, error)
-            except STORE_TROUBLE as error:
-                run.finishing = True  # the work is done: giving the run up would discard it
-                log.warning("result.repeated", task_id=task.id, error=str(error), pause_s=_SPILL_PAUSE_S)
-                await asyncio.sleep(_SPILL_PAUSE_S)
-            except Exception as error:
-                return failure_of(error)
+        try:
+            while True:
+                try:
+                    return Succeeded(await self._payloads.spill(task.id, kind, result))
+                except STORE_TROUBLE as error:
+                    run.finishing = True  # the work is done: giving the run up would discard it
+                    log.warning("result.repeated", task_id=task.id, error=str(error), pause_s=_SPILL_PAUSE_S)
+                    await asyncio.sleep(_SPILL_PAUSE_S)
+        except PayloadTooLarge as error:
+            return failed(FailureKind.BAD_RESULT, error)
+        except Exception as error:
+            return failure_of(error)
+        finally:
+            run.finishing = False  # after the preview of a task, its own handler is still to come
 
 
 async def _unknown(name: str) -> Outcome:
-    return failed(FailureKind.UNKNOWN_NAME, UnknownName(f"this worker has no task named {name!r}"))
+    return _not_called(failed(FailureKind.UNKNOWN_NAME, UnknownName(f"this worker has no task named {name!r}")))
+
+
+def _not_called(failure: Failed) -> Failed:
+    """Return the failure of a run whose handler was not called, so that there is nothing to roll back."""
+    return structs.replace(failure, has_begun=False)
 
 
 def own_cancellation() -> Failed:

@@ -40,7 +40,7 @@ class LeasedRuns(Protocol):
         """Handle runs that have lost their leases."""
 
     def overdue(self) -> None:
-        """Give all runs up: their leases may expire before the store responds."""
+        """Give up all runs: their leases may expire before the store responds."""
 
 
 class LeaseThread:

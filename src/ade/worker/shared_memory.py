@@ -6,7 +6,7 @@ from the moment of the commit, even if a handler blocks the interpreter before t
 only the standard library, to keep the watchdog small.
 
 The page is a file with a lock that its worker holds while it lives. Other workers of the same host find it there: if
-they get the lock, the worker is dead, and the page tells which of its runs had started.
+they get the lock, the worker is dead, and the page shows which of its runs had started.
 """
 
 import fcntl
@@ -57,7 +57,7 @@ _LAYOUT = b"ADEPAGE1"  # changes with the layout: workers of several versions ca
 _CLAIM_AT = _GROUPS_AT + _MOST_GROUPS * _GROUP.size
 
 # How far a run has come. CLAIMED: nothing has happened yet that another run could not do again. PREPARING: it may hold
-# locks. STARTED: its handler may have been called.
+# locks. STARTED: its handler, or its preview, may have been called.
 CLAIMED, PREPARING, STARTED = 0, 1, 2
 _STEPS = tuple(bytes([step]) + bytes(7) for step in (CLAIMED, PREPARING, STARTED))
 
@@ -80,6 +80,11 @@ def entry_of(run: HeldRun) -> bytes:
 def entry_at(entry: bytes, step: int) -> bytes:
     """Return the bytes of a run that has come this far."""
     return entry[:_STEP_AT] + _STEPS[step]
+
+
+def step_of(entry: bytes) -> int:
+    """Return how far the run of these bytes has come."""
+    return entry[_STEP_AT]
 
 
 class LeasePageSnapshot(NamedTuple):
@@ -138,13 +143,18 @@ class SharedLeasePage:
             os.rename(unlocked, path)  # noqa: PTH104  # pathlib is large
         except OSError:  # for instance no space: writing to the memory would kill the worker
             os.close(descriptor)
-            os.unlink(unlocked)  # noqa: PTH108
+            os.unlink(unlocked)  # noqa: PTH108  # pathlib is large
             return None
         return cls(descriptor, capacity, path)
 
     def for_child(self) -> int:
         """Open the page once more, without the lock, for a child process. The caller closes the descriptor."""
-        return os.open(self.path, os.O_RDWR) if self.path else os.dup(self.descriptor)
+        if self.path:
+            try:
+                return os.open(self.path, os.O_RDWR)
+            except FileNotFoundError:  # removed by another program, so that no worker can find it, with or without lock
+                self.path = ""
+        return os.dup(self.descriptor)
 
     @property
     def is_readable(self) -> bool:
@@ -213,7 +223,7 @@ class SharedLeasePage:
         _MOMENT.pack_into(self._memory, _REVOKED_AT, moment_ms)
 
     def revoked_ms(self) -> int:
-        """Return until when claimed runs must not start any more; 0 if none was revoked."""
+        """Return the moment up to which claimed runs must not start; 0 if none was revoked."""
         return int(_MOMENT.unpack_from(self._memory, _REVOKED_AT)[0])
 
     def read(self) -> LeasePageSnapshot:
@@ -255,7 +265,7 @@ class SharedLeasePage:
         self._memory.close()
         if self.path:
             try:
-                os.unlink(self.path)  # noqa: PTH108
+                os.unlink(self.path)  # noqa: PTH108  # pathlib is large
             except OSError:  # already removed, or not ours to remove
                 self.path = ""
         os.close(self.descriptor)
@@ -373,7 +383,7 @@ class DeadWorker:
         return time.time() - os.fstat(self._page.descriptor).st_mtime
 
     def started(self) -> Callable[[str], bool]:
-        """Return whether the handler of a run may have been called. If the page does not tell, it counts as called."""
+        """Return whether the handler of a run may have been called. If that is unknown, it counts as called."""
         page = self._page.read()
         known = {run.run_id: run.step for run in page.runs} | dict.fromkeys(page.claiming, CLAIMED)
         is_known = page.is_whole and self._page.is_readable

@@ -9,7 +9,7 @@ from ade.tasks.handlers import HandlerMode
 from ade.worker.backend import WorkerOptions
 from ade.worker.capacity import AgentCapacity
 from ade.worker.run import Run
-from ade.worker.shared_memory import CLAIMED, HeldRun, SharedLeasePage, entry_at, entry_of
+from ade.worker.shared_memory import CLAIMED, HeldRun, SharedLeasePage, entry_at, entry_of, step_of
 from ade.worker.timer import SharedTimer
 
 LINGER_S = 0.002  # how long a freed slot waits for others, so that a backlog is claimed in batches
@@ -93,13 +93,14 @@ class WorkerState:
 
     def reach(self, run: Run, step: int) -> bool:
         """Record how far a run has come. False if the watchdog has returned its task, so that it must not start."""
-        page = self._page
-        if page is None:
+        page, before = self._page, run.entry
+        if page is None or step_of(before) == step:  # what has started is not revoked
             return True
-        run.entry = entry_at(run.entry, step)
+        run.entry = entry_at(before, step)
         page.write_step(run.place, step)
         if run.claimed_ms <= page.revoked_ms():  # read last: see `Watch`
-            page.write_step(run.place, CLAIMED)
+            run.entry = before  # one that holds locks is not returned by the watchdog, but by this worker
+            page.write_step(run.place, step_of(before))
             return False
         return True
 

@@ -189,12 +189,12 @@ class Watch:
         self._claim_looked_ms = 0
 
     def look(self, now_ms: int) -> None:
-        """Look at the page once, and act if necessary."""
-        try:
-            self._unblock(now_ms)
-            self._renew(now_ms)
-        except Exception as error:  # the next look may succeed
-            _tell(self._brief, error)
+        """Look at the page once, and act if necessary. Leases come first; one act does not depend on the other."""
+        for act in (self._renew, self._unblock):
+            try:
+                act(now_ms)
+            except Exception as error:  # the next look may succeed
+                _tell(self._brief, error)
 
     def _renew(self, now_ms: int) -> None:
         heartbeat_ms, slate = self._brief.heartbeat_ms, self._slate

@@ -9,6 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from ade.approvals.audit_check import audit_report
 from ade.composition.worker import audit_jobs
 from ade.errors import AuditBroken
 from ade.events.audit_chain import AuditEntry, AuditHead, first_break
@@ -75,6 +76,26 @@ async def test_a_rotated_chain_still_shows_tampering(stores: Stores, audit: Audi
 
     with pytest.raises(AuditBroken, match="breaks at entry"):
         await checked(stores, audit)
+
+
+async def test_a_rotation_during_the_verification_is_not_a_broken_chain(
+    stores: Stores, audit: AuditCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ade.events.audit_copy._PAGE", 100)
+    reads, entries = 0, audit.entries
+
+    async def read(after: int, limit: int) -> list[AuditEntry]:
+        nonlocal reads
+        reads += 1
+        if reads == 2:
+            await audit.rotate(1, None)
+        return await entries(after, limit)
+
+    monkeypatch.setattr(audit, "entries", read)
+
+    report = await audit_report(stores, audit)
+
+    assert (report.broken, report.entries, report.begins_after) == (None, 1, MANY - 1)
 
 
 def command(place: Place, *arguments: str) -> str:

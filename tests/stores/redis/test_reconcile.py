@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from ade import Task
-from ade.errors import StaleLease
+from ade.errors import StaleLease, StoreCorrupt
 from ade.stores.redis.repair import health_check
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
@@ -176,6 +176,17 @@ async def test_a_key_of_the_wrong_type_is_moved_aside(settled: Village) -> None:
     assert settled.command("GET", aside) == "somebody else's"
     await settled.maintenance.reconcile()
     await _comes_to_its_end(settled)
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+async def test_a_task_whose_index_has_the_wrong_type_is_not_stored_by_half(settled: Village, is_plain: bool) -> None:
+    settled.command("SET", "ade:task:index:tag:spoiled", "another program's")
+    before = settled.command("DEBUG", "DIGEST-VALUE", *settled.keys_like())
+
+    with pytest.raises(StoreCorrupt, match="tag:spoiled is a string and should be a zset"):
+        await settled.scene.add(tags=("spoiled",), idempotency_key=None if is_plain else "only once")
+
+    assert settled.command("DEBUG", "DIGEST-VALUE", *settled.keys_like()) == before
 
 
 async def test_a_lost_record_is_told_once_and_never_made_up(settled: Village, caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -11,10 +12,10 @@ import msgspec
 import pytest
 
 from ade.composition.stores import StoreLocation, renewer
-from ade.errors import DiskFull, QueueFull, StoreMissing, StoreReplaced, StoreTooNew, StoreUnavailable
+from ade.errors import DiskFull, QueueFull, StoreMissing, StoreReplaced, StoreTooNew, StoreTooOld, StoreUnavailable
 from ade.settings import Settings
 from ade.stores.sqlite.connection import connect
-from ade.stores.sqlite.file_identity import check_other_processes
+from ade.stores.sqlite.file_identity import FileIdentity, _holders_of_other_files, check_other_processes
 from ade.stores.sqlite.files import DatabaseFiles
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
@@ -143,6 +144,22 @@ async def test_another_program_that_reads_a_backup_keeps_nobody_from_opening_it(
     reader.communicate()
 
 
+async def test_a_file_with_the_same_number_on_another_file_system_is_not_taken_for_the_stores_own(
+    scene: Scene, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.add()
+    stranger = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+
+    def holders(inode: int, offset: int) -> set[int]:
+        return {stranger.pid} if inode == path.with_name("ade.db-shm").stat().st_ino else set()
+
+    monkeypatch.setattr("ade.stores.sqlite.file_identity._lock_holders", holders)
+
+    assert _holders_of_other_files(DatabaseFiles(path)) == set()
+
+    stranger.communicate()
+
+
 async def test_no_store_is_created_next_to_the_remains_of_one(open_store: OpenStore, path: Path) -> None:
     await (await open_store()).close()
     path.unlink()
@@ -242,6 +259,70 @@ async def test_a_process_of_an_older_version_writes_nothing_to_an_upgraded_store
         return False
 
     await eventually(is_refused, 5)  # nor does it read what it does not understand
+
+
+async def test_a_store_that_goes_back_to_an_older_version_is_not_written(scene: Scene, path: Path) -> None:
+    older = apsw.Connection(str(path))
+    version = older.pragma("user_version")
+    older.pragma("user_version", 1)
+
+    async def is_refused() -> bool:
+        try:
+            await scene.stores.tasks.get(["x"])
+        except StoreTooOld:
+            return True
+        return False
+
+    await eventually(is_refused, 5)  # the writer has noticed it without a write
+    with pytest.raises(StoreTooOld):
+        await scene.add()
+    older.pragma("user_version", version)
+    older.close()
+    await eventually(partial(writes, scene), 5)
+
+
+async def test_a_check_of_the_files_that_fails_does_not_stop_the_writer(
+    open_store: OpenStore, clock: TestClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise PermissionError("no access to the directory")
+
+    monkeypatch.setattr(FileIdentity, "look", fail)
+    scene = Scene(await open_store(clock), clock)
+
+    async with asyncio.timeout(60):
+        await scene.add()
+    assert "store.check_failed" in caplog.text
+
+
+async def writes(scene: Scene) -> bool:
+    try:
+        await scene.add()
+    except StoreTooOld:
+        return False
+    return True
+
+
+async def test_what_was_found_stays_known_until_the_next_checks_are_done(scene: Scene, path: Path) -> None:
+    log, known = path.with_name("ade.db-wal"), list[object]()
+    identity = FileIdentity(DatabaseFiles(path))
+    connection = connect(path)
+    identity.note_opened(connection)
+    log.rename(log.with_suffix(".away"))
+    identity.look(connection)
+
+    class Watched(apsw.Connection):
+        def read(self, *_args: object) -> tuple[bool, bytes]:
+            known.append(identity.trouble)
+            raise apsw.SQLError
+
+    identity._meta_page = (0, 512)
+    log.with_suffix(".away").rename(log)
+    identity.look(Watched(str(path)))
+
+    assert isinstance(known[0], StoreReplaced)
+    assert identity.trouble is None
+    connection.close()
 
 
 async def test_a_lost_folder_of_hints_keeps_nobody_from_working(scene: Scene, path: Path) -> None:

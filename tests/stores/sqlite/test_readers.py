@@ -12,6 +12,7 @@ from ade.errors import StoreUnavailable
 from ade.stores.sqlite.connection import connect
 from ade.stores.sqlite.readers import FileReaders
 from ade.stores.sqlite.writer import WriteChecks
+from tests.stores.sqlite.conftest import OpenStore
 
 
 @pytest.fixture
@@ -131,3 +132,15 @@ async def test_a_statement_that_takes_too_long_is_stopped_and_the_thread_goes_on
         await readers.call(lambda connection: connection.execute(ENDLESS).get)
 
     assert await readers.call(one) == 1
+
+
+async def test_checks_of_the_whole_database_may_take_long(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = await open_store()
+    monkeypatch.setattr("ade.stores.sqlite.readers._STEPS", 1)
+    monkeypatch.setattr("ade.stores.sqlite.readers._LONGEST_S", -1.0)  # every other read is stopped
+    with pytest.raises(StoreUnavailable, match="took longer"):
+        await stores.tasks.get(["x"])
+
+    assert await stores.maintenance.check_invariants() == []

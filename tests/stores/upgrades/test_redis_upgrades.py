@@ -67,6 +67,25 @@ async def test_an_old_store_is_refused_unchanged_and_has_everything_after_an_upg
         await stores.close()
 
 
+async def test_processes_that_upgrade_at_the_same_time_make_a_copy_each(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(VERSIONS[-1], server)
+    before = contents(server)
+    monkeypatch.chdir(tmp_path)
+
+    done = await asyncio.gather(*(upgrade_store(server.url, SETTINGS) for _ in range(3)))
+
+    copies = [Path(each.copy) for each in done if each.copy is not None]
+    assert sorted(copies) == sorted(tmp_path.iterdir())
+    for copy in copies:
+        keys = {base64.b64decode(json.loads(line)[0]).decode() for line in copy.read_text().splitlines()}
+        assert keys >= before.keys()
+    stores = await open_stores(server.url, SETTINGS)
+    assert await stores.maintenance.check_invariants() == []
+    await stores.close()
+
+
 async def test_claims_of_an_older_version_stop_after_an_upgrade(server: Server) -> None:
     stores = await open_stores(server.url, SETTINGS)
     request = ClaimRequest(worker_id="w1", run_ids=["a" * 32], names=frozenset({"greet"}))

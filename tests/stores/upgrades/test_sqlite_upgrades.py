@@ -4,6 +4,7 @@ import gzip
 import os
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,8 @@ def test_a_setting_lets_a_worker_upgrade_the_store(tmp_path: Path) -> None:
     )
     try:
         assert worker.stderr is not None
-        assert any("worker.started" in said for said in worker.stderr)
+        said = list(takewhile(lambda line: "worker.started" not in line, worker.stderr))
+        assert any("store.upgraded" in line and str(tmp_path / "ade.db.schema") in line for line in said)
     finally:
         worker.kill()
         worker.wait()

@@ -213,7 +213,7 @@ async def _show_all(session: "Session", seconds: float) -> None:
             ("for longer", str(now.over_day)),
             ("the longest", _time(now.oldest_ms)),
             ("ends within an hour", str(now.due_soon)),
-            ("nobody could answer", str(now.blocked)),
+            ("no one can answer", str(now.blocked)),
             ("figures since", local_with_distance(figures.since, now=figures.at)),
         ]
     )

@@ -81,7 +81,7 @@ def _risk(findings: Findings) -> str:
 def _rule_row(one: RuleCandidates) -> Row:
     people = [*sorted(one.rule.users), *(f"role {role}" for role in sorted(one.rule.roles))]
     named = one.rule.name or ", ".join(people)
-    return (str(one.rule.needed), named, ", ".join(one.accounts) or "nobody", ", ".join(one.later))
+    return (str(one.rule.needed), named, ", ".join(one.accounts) or "no one", ", ".join(one.later))
 
 
 GUARD_HEAD = ("rule", "do", "for", "policy", "reason")

@@ -74,7 +74,7 @@ def inbox_rows(items: Sequence[PendingApproval], *, mine: bool, now: int) -> lis
 def _who(item: PendingApproval, mine: bool) -> str | Cell:
     if mine:
         return f"you, for {item.for_whom}" if item.for_whom else "you"
-    return listed(item.may_answer) or Cell("nobody", "bold red")
+    return listed(item.may_answer) or Cell("no one", "bold red")
 
 
 def print_review(out: CommandOutput, review: ReviewView, *, now: int, earlier: bool = False) -> None:

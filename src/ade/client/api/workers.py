@@ -65,7 +65,7 @@ class WorkersCalls(Section):
         return self._call("complete_run", RunEnd, run_id, body=body)
 
     def complete_runs(self, *, runs: list[CompletedRun]) -> Call[Page[CompletionReport]]:
-        """Hand in the results of several runs in one write."""
+        """Report the results of several runs in one write."""
         from ade.server.pagination import Page
         from ade.worker.api.requests import CompleteRuns, CompletionReport
 

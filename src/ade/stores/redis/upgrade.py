@@ -82,7 +82,7 @@ class SchemaWatch:
 async def upgrade_redis(url: str, settings: RedisSettings, copy_to: Path | None = None) -> UpgradedStore:
     """Upgrade a store to the schema of this release, after all its keys were copied to a file.
 
-    Indexes and counters are made anew from the records. Raises StoreTooNew; then nothing was changed.
+    Indexes and counters are rebuilt from the records. Raises StoreTooNew; then nothing was changed.
     """
     link = RedisClient.to(url, settings)
     try:
@@ -114,7 +114,8 @@ async def _upgrade_tasks(link: RedisClient, partition: int) -> None:
 
 def _copy_path(version: int) -> Path:
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    return Path.cwd() / f"ade-redis.schema{version}-{moment}.jsonl"
+    token = os.urandom(3).hex()  # several processes can upgrade a store at the same time, each after its own copy
+    return Path.cwd() / f"ade-redis.schema{version}-{moment}-{token}.jsonl"
 
 
 async def _copy(link: RedisClient, path: Path) -> None:

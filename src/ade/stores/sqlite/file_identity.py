@@ -13,7 +13,7 @@ from pathlib import Path
 
 import apsw
 
-from ade.errors import StoreReplaced, StoreTooNew
+from ade.errors import StoreReplaced, StoreTooNew, StoreTooOld
 from ade.stores.sqlite.connection import run, value
 from ade.stores.sqlite.files import DatabaseFiles
 from ade.stores.sqlite.schema import check_version, schema_version
@@ -51,7 +51,7 @@ class FileIdentity:
         self._shm: Inode | None = None
         self._connections = 0
         self._meta_page = (0, 0)  # offset and size of the page with the ID
-        self.trouble: StoreReplaced | StoreTooNew | None = None  # what `look` found
+        self.trouble: StoreReplaced | StoreTooNew | StoreTooOld | None = None  # what `look` found
         self._has_saved_log = False
         self.store_id = ""
         self.is_new_file = False  # the file was created, copied, or never recorded before
@@ -102,8 +102,13 @@ class FileIdentity:
     def check(self) -> None:
         """Raise StoreReplaced if a file is not the one that was opened: writes would be lost, or two stores mixed.
 
-        Also raises what `look` has found: StoreReplaced or StoreTooNew.
+        Also raises what `look` has found: StoreReplaced, StoreTooNew, or StoreTooOld.
         """
+        self._check_files()
+        if self.trouble is not None:
+            raise self.trouble
+
+    def _check_files(self) -> None:
         if self.database is None:
             return
         found = inode_of(self._path)
@@ -111,23 +116,19 @@ class FileIdentity:
             raise self._replaced("was removed while in use" if found is None else "was replaced while in use")
         if self._wal is not None and inode_of(self._wal_path) != self._wal:
             raise self._log_removed("write-ahead log (-wal)")
-        if self.trouble is not None:
-            raise self.trouble
 
     def look(self, connection: apsw.Connection) -> None:
-        """Do all checks, and set `trouble`. Called by the thread of the connection.
+        """Do all checks, and set `trouble` once they are done. Called by the thread of the connection.
 
         If only the log was removed, the process that still has it open writes its contents into the database.
         """
-        if self.database is None:
-            return
-        self.trouble = None
         try:
-            self.check()
+            self._check_files()
             self._check_contents(connection)
             with suppress(apsw.Error):
                 check_version(schema_version(connection), self._shown)
-        except StoreTooNew as error:  # a newer version has upgraded it
+            self.trouble = None
+        except (StoreTooNew, StoreTooOld) as error:  # a newer version has upgraded it, or an older copy was put back
             self.trouble = error
         except StoreReplaced as error:
             self.trouble = error
@@ -142,7 +143,7 @@ class FileIdentity:
         offset, size = self._meta_page
         if not size:
             return
-        with suppress(apsw.Error):
+        with suppress(apsw.Error, OSError):
             is_complete, page = connection.read("main", 0, offset, size)
             if not is_complete and Path(self._path).stat().st_size == 0:
                 raise self._replaced("was emptied while in use", can_save=False)
@@ -234,7 +235,7 @@ def check_other_processes(place: DatabaseFiles) -> None:
                 f"files of {place.path} were removed or replaced, and process {pids} still uses the earlier ones. Its"
                 " log has the command that saves the tasks it has; then stop it. Nothing was changed"
             )
-        time.sleep(0.005)
+        time.sleep(0.005)  # a process that opens or closes the database is done soon
 
 
 def _holders_of_other_files(place: DatabaseFiles) -> set[int]:
@@ -245,10 +246,16 @@ def _holders_of_other_files(place: DatabaseFiles) -> set[int]:
         return set()
     users = _lock_holders(database[1], _SHARED_LOCK)
     sharers = set() if shm is None else _lock_holders(shm[1], _SHM_LOCK)
-    if wal is None and inode_of(f"{path}-wal") is None and sharers:
-        return sharers
-    name = Path(path).name
-    return (sharers - users) | {pid for pid in users - sharers if _has_removed_log(pid, name)}
+    strays = sharers if wal is None and inode_of(f"{path}-wal") is None else sharers - users
+    holders = {pid for pid in strays if shm is not None and _may_have(pid, shm)}
+    return holders | {pid for pid in users - sharers if _has_removed_log(pid, Path(path).name)}
+
+
+def _may_have(pid: int, inode: Inode) -> bool:
+    """Return whether a process has a file open, and not another one with the same number on another file system."""
+    folder = f"/proc/{pid}/fd"
+    names = _names_in(folder)
+    return not names or any(inode_of(f"{folder}/{name}") == inode for name in names)  # no names: a process of others
 
 
 def _has_removed_log(pid: int, name: str) -> bool:

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
@@ -72,12 +73,12 @@ class SqliteMaintenance:
         self._written_at = float("-inf")
 
     async def check_invariants(self) -> list[str]:
-        return await self._readers.call(broken_invariants)
+        return await self._readers.call(broken_invariants, has_limit=False)  # reads the whole database
 
     async def health(self, *, thorough: bool = True) -> StoreHealth:
         facts = await self._readers.call(_database_facts)
         if thorough:
-            facts |= await self._readers.call(_checked_facts)
+            facts |= await self._readers.call(_checked_facts, has_limit=False)
         warnings = []
         if facts.get("quick_check", "ok") != "ok":
             warnings.append(f"the database is damaged: {facts['quick_check']}. Restore the newest backup")
@@ -156,35 +157,34 @@ class SqliteMaintenance:
             raise StoreError("a memory:// store has nothing to back up")
         self._guard.check_identity()
         path = Path(target)
-        unfinished = _unfinished_backup(path)
-        source = connect_reader(self._place.path)
-        with translating(str(path)):
-            copy = apsw.Connection(str(unfinished))
-            try:
-                _hold_still(source)
-                with copy.backup("main", source, "main") as backup:
-                    while not backup.done:
-                        await asyncio.to_thread(_backup_step, backup)
-                        yield backup.page_count - backup.remaining, backup.page_count
-                _finish_copy(copy)
-                await asyncio.to_thread(self._blobs.copy_to, DatabaseFiles(path).blobs)
-                unfinished.replace(path)
-                sync_folder(path.parent)
-            finally:
-                copy.close()
-                source.close()
-                unfinished.unlink(missing_ok=True)
+        with translating(str(path)), _new_copy(self._place.path, path) as (source, copy):
+            _hold_still(source)
+            with copy.backup("main", source, "main") as backup:
+                while not backup.done:
+                    await asyncio.to_thread(_backup_step, backup)
+                    yield backup.page_count - backup.remaining, backup.page_count
+            _finish_copy(copy)
+            await asyncio.to_thread(self._blobs.copy_to, DatabaseFiles(path).blobs)
 
 
-def _unfinished_backup(path: Path) -> Path:
-    """Return the path to write the copy to until it is complete. Raises if the target cannot be created."""
+@contextmanager
+def _new_copy(database: Path, path: Path) -> Iterator[tuple[apsw.Connection, apsw.Connection]]:
+    """Open the database and a new file for its copy, which gets its name when it is complete and closed."""
     if path.exists():
         raise StoreError(f"{path} exists already; name a new file for the backup")
     if not path.parent.is_dir():
         raise StoreReadOnly(f"the folder {path.parent} does not exist; make it first")
     unfinished = path.with_name(path.name + ".part")
     unfinished.unlink(missing_ok=True)
-    return unfinished
+    source, copy = connect_reader(database), apsw.Connection(str(unfinished))
+    try:
+        yield source, copy
+        unfinished.replace(path)
+        sync_folder(path.parent)
+    finally:
+        copy.close()
+        source.close()
+        unfinished.unlink(missing_ok=True)
 
 
 def _hold_still(source: apsw.Connection) -> None:
@@ -251,25 +251,17 @@ def _must_be_upgraded(connection: apsw.Connection) -> bool:
 def _copy_before_upgrade(place: DatabaseFiles, version: int, target: Path | None) -> Path:
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     path = target or place.path.with_name(f"{place.path.name}.schema{version}-{moment}")
-    unfinished = _unfinished_backup(path)
     needed = _size(place.path) + _size(place.wal)
-    if free_bytes(path.parent) < needed:
+    if path.parent.is_dir() and free_bytes(path.parent) < needed:
         raise DiskFull(
             f"the copy that an upgrade makes first needs {needed >> 20} MB next to {path}. Free some space, or name"
             " another place with --copy; nothing was changed"
         )
-    source, copy = connect_reader(place.path), apsw.Connection(str(unfinished))
-    try:
+    with _new_copy(place.path, path) as (source, copy):
         with copy.backup("main", source, "main") as backup:
             while not backup.done:
                 _backup_step(backup)
         _finish_copy(copy)
-        unfinished.replace(path)
-        sync_folder(path.parent)
-    finally:
-        copy.close()
-        source.close()
-        unfinished.unlink(missing_ok=True)
     return path
 
 
@@ -287,7 +279,7 @@ def _log_missing_since(connection: apsw.Connection) -> int | None:
 
 
 def _log_warnings(missing_since: int | None, now: int) -> list[str]:
-    """Return a warning for some days after a database without its log was opened: later it could not be mended."""
+    """Return a warning for some days after a database without its log was opened: later it cannot be repaired."""
     if missing_since is None or now - missing_since > _LOG_MISSING_SHOWN_MS:
         return []
     moment = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(missing_since / 1000))

@@ -30,6 +30,7 @@ class _Read(NamedTuple):
     function: Callable[[apsw.Connection], Any]
     loop: asyncio.AbstractEventLoop
     answer: "asyncio.Future[Any]"
+    has_limit: bool = True
 
 
 class FileReaders:
@@ -40,10 +41,11 @@ class FileReaders:
         self._reads = _Lane("ade-reader", path, checks, _THREADS)
         self._scans = _Lane("ade-scan", path, checks, _SCAN_THREADS, pauses=True)
 
-    async def call(self, function: Callable[[apsw.Connection], ReadResult]) -> ReadResult:
-        """Read in one transaction. If the caller is cancelled, the statement stops. Raises StoreUnavailable."""
+    async def call(self, function: Callable[[apsw.Connection], ReadResult], *, has_limit: bool = True) -> ReadResult:
+        """Read in one transaction. If the caller is cancelled, the statement stops; without `has_limit`, only then.
+        Raises StoreUnavailable."""
         check_process(self._pid)
-        return await self._reads.call(function)
+        return await self._reads.call(function, has_limit=has_limit)
 
     async def scan(self, function: Callable[[apsw.Connection], ReadResult]) -> ReadResult:
         """The same for a read that can examine thousands of rows. Keep it short: scans take turns, and pause as long as
@@ -77,10 +79,10 @@ class _Lane:
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
 
-    async def call(self, function: Callable[[apsw.Connection], ReadResult]) -> ReadResult:
+    async def call(self, function: Callable[[apsw.Connection], ReadResult], *, has_limit: bool = True) -> ReadResult:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[ReadResult] = loop.create_future()
-        self._ask(_Read(function, loop, answer))
+        self._ask(_Read(function, loop, answer, has_limit))
         return await answer
 
     def _ask(self, read: _Read) -> None:
@@ -115,7 +117,7 @@ class _Lane:
                 if not read.answer.cancelled():
                     connection = connection or self._connect(limit)
                     self._check_file()
-                    limit.begin(read.answer)
+                    limit.begin(read)
                     with connection:  # one snapshot for all statements of the read
                         result = read.function(connection)
             except apsw.InterruptError:
@@ -173,9 +175,9 @@ class _StatementLimit:
         self.answer: asyncio.Future[Any] | None = None
         self._until = 0.0
 
-    def begin(self, answer: "asyncio.Future[Any]") -> None:
-        self.answer = answer
-        self._until = time.monotonic() + _LONGEST_S
+    def begin(self, read: _Read) -> None:
+        self.answer = read.answer
+        self._until = time.monotonic() + _LONGEST_S if read.has_limit else float("inf")
 
     def __call__(self) -> bool:
         return self.answer is not None and (self.answer.cancelled() or time.monotonic() > self._until)
@@ -196,7 +198,7 @@ class MemoryReaders:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
-    async def call(self, function: Callable[[apsw.Connection], ReadResult]) -> ReadResult:
+    async def call(self, function: Callable[[apsw.Connection], ReadResult], *, has_limit: bool = True) -> ReadResult:
         answer: Any = await self._writer.call(function)
         result: ReadResult = answer
         return result

@@ -48,7 +48,7 @@ class FileWakeups(LocalWakeups):
         self._closing = threading.Event()
 
     def _create_files(self) -> None:
-        """Create what is missing, with the mode of the database: whoever can write to it can also send wake-ups."""
+        """Create what is missing, with the mode of the database: its writers can also send wake-ups."""
         with suppress(FileExistsError):
             self._folder.mkdir()
             self._open_to_same_users(self._folder)

@@ -243,7 +243,10 @@ class Transactions:
 
     def look(self) -> None:
         if self._connection is not None:
-            self._guard.look(self._connection)
+            try:
+                self._guard.look(self._connection)
+            except Exception:  # without its thread, every write would wait indefinitely
+                _log.exception("store.check_failed", store=self._what)
 
     def carry_out(self, group: list[WriteOperation]) -> None:
         """Run the operations in one transaction; sets the answer or error of each. Never raises."""

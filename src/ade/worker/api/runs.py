@@ -11,7 +11,7 @@ from msgspec import Raw, structs
 
 from ade.accounts.model import Permission
 from ade.approvals.rollback import prepare_rollbacks
-from ade.errors import AdeError, InvalidResult, InvalidTask, LockNotPermitted, PayloadTooLarge, StoreError
+from ade.errors import STORE_TROUBLE, AdeError, InvalidTask, LockNotPermitted, PayloadTooLarge, StoreError
 from ade.locks.model import DEFAULT_NAMESPACE, LockItem
 from ade.locks.requests import RECHECK_MS, STANDS_NOWHERE_MS, request_id, request_of
 from ade.logs import Log
@@ -20,7 +20,6 @@ from ade.server.operation import TrafficClass, operation
 from ade.server.pagination import Page
 from ade.stores.ports import AGENT, DONE, WORK, ClaimRequest
 from ade.tasks.admission import is_own_step
-from ade.tasks.arguments import CODING_ERRORS, to_json, to_plain
 from ade.tasks.changes import Change
 from ade.tasks.decisions import is_overdue, run_timeout_ms, settle
 from ade.tasks.identifiers import is_task_id
@@ -52,7 +51,7 @@ from ade.worker.api.requests import (
     report_of,
     run_ids,
 )
-from ade.worker.api.workers import check_held, held, registered, task_of, worker_of
+from ade.worker.api.workers import as_json, check_ending, check_held, held, registered, task_of, worker_of
 from ade.worker.failures import failure_of as raised
 from ade.worker.failures import lock_lost
 
@@ -120,18 +119,12 @@ async def succeeded(services: Services, task: Task, result: Raw) -> Succeeded:
     return Succeeded(await services.payloads.spill(task.id, f"{task.generation}.{task.attempt}.result", result))
 
 
-def as_json(value: object) -> Raw:
-    """Encode a value as JSON. Raises InvalidResult."""
-    try:
-        return to_json(to_plain(value))
-    except CODING_ERRORS as error:
-        raise InvalidResult(f"this cannot be kept as JSON: {error}") from None
-
-
 _BREATH_S = 0.02  # between two polls, however often work is announced: it may be for others
 _SLOW_LOOK_S = 5.0  # finds tasks that no notification announced
 _LIMITED_LOOK_S = 1.0  # the same for names with rate limits: no notification announces a free rate
 _MOST_IN_VAIN = 10  # consecutive polls that returned only tasks that must wait
+_TROUBLE_DELAY_MS = 1_000  # before a run that could not be prepared is claimed again
+_NOT_RECEIVED = Released("the client disconnected", has_begun=False)
 
 
 class ClaimRound:
@@ -177,7 +170,7 @@ class ClaimRound:
             return await asyncio.shield(job)
         except asyncio.CancelledError:
             _, grants = await job
-            await asyncio.gather(*(_end(self._office, grant.task, Released("nobody took it")) for grant in grants))
+            await asyncio.gather(*(_end(self._office, grant.task, _NOT_RECEIVED) for grant in grants))
             await self._give_back([grant.run_id for grant in grants])
             raise
 
@@ -284,7 +277,11 @@ async def _begin(
             return RunGrant(run_id=task.run_id or "", task=whole, lease_ms=lease_ms, timeout_ms=timeout_ms, locks=locks)
     except AdeError as error:  # a task that cannot be checked or read must not block the others
         log.warning("run.not_begun", task_id=task.id, attempt=task.attempt, worker=task.worker_id, error=str(error))
-        outcome = Released(f"it could not begin: {error.detail}"[:2_000])
+        if isinstance(error, STORE_TROUBLE):
+            reason = f"it could not begin: {error.detail}"[:2_000]
+            outcome = Released(reason, _TROUBLE_DELAY_MS, has_begun=False)
+        else:
+            outcome = structs.replace(raised(error), has_begun=False)
     assert outcome is not None
     await _end(services, task, outcome)
     return None
@@ -305,7 +302,7 @@ async def _locks(services: Services, task: Task, lease_ms: int) -> tuple[LockIte
     try:
         grant = await services.locks().grant(request_of(task, ttl_ms=lease_ms))
     except LockNotPermitted as error:
-        return raised(error)
+        return structs.replace(raised(error), has_begun=False)
     except AdeError as error:  # too many wait already
         log.warning("locks.not_asked_for", task_id=task.id, resources=resources, error=str(error))
         return Deferred(resources, STANDS_NOWHERE_MS)
@@ -376,13 +373,13 @@ async def complete_run(services: Services, request: RequestContext, run_id: str,
     result, task = as_json(body.result), await task_of(services, body.task_id)
     if task is not None and await _has_this_result(services, task, run_id, result):
         return end_of(task)
-    task = check_held(request, run_id, body.task_id, task)
+    task = check_ending(request, run_id, body.task_id, task)
     return await _ended(services, task, await end(services, task, await succeeded(services, task, result)))
 
 
 @operation("POST /runs/complete", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
 async def complete_runs(services: Services, request: RequestContext, body: CompleteRuns) -> Page[CompletionReport]:
-    """Hand in the results of several runs in one write. Each has its own report, in the order of the request. Repeating
+    """Report the results of several runs in one write. Each has its own report, in the order of the request. Repeating
     it is harmless."""
     ids = [each.task_id for each in body.runs if is_task_id(each.task_id)]
     tasks = dict(zip(ids, await services.stores.tasks.get(ids), strict=True))
@@ -406,7 +403,7 @@ async def complete_runs(services: Services, request: RequestContext, body: Compl
     refusals = await services.stores.tasks.commit_each(list(changes.values())) if changes else []
     for (place, change), refusal in zip(changes.items(), refusals, strict=True):
         reports[place] = report_of(change.task_id, change.before.run_id, refusal or change.after)
-    log.info("runs.handed_in", runs=len(body.runs), rejected=sum(bool(report.code) for report in reports.values()))
+    log.info("runs.reported", runs=len(body.runs), rejected=sum(bool(report.code) for report in reports.values()))
     await _ring(services, *changes.values())
     for worker_id in {change.before.worker_id for change in changes.values()}:
         runs = [each.before.run_id or "" for each in changes.values() if each.before.worker_id == worker_id]
@@ -428,7 +425,7 @@ async def fail_run(services: Services, request: RequestContext, run_id: str, bod
     task = await task_of(services, body.task_id)
     if task is not None and has_failed_so(task, run_id, failed):
         return end_of(task)
-    task = check_held(request, run_id, body.task_id, task)
+    task = check_ending(request, run_id, body.task_id, task)
     return await _ended(services, task, await end(services, task, failed))
 
 
@@ -463,7 +460,7 @@ async def release_run(services: Services, request: RequestContext, run_id: str, 
     task = await task_of(services, body.task_id)
     if task is not None and task.run_id == run_id and task.status is Status.PENDING:
         return end_of(task)
-    task = check_held(request, run_id, body.task_id, task)
+    task = check_ending(request, run_id, body.task_id, task)
     return await _ended(services, task, await end(services, task, Released(body.reason)))
 
 

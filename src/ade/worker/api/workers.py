@@ -7,12 +7,12 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from ade.accounts.model import Permission
 from ade.agents.model import Agent
 from ade.agents.registry import unknown
-from ade.errors import InvalidTask, NotPermitted, StaleLease, UnknownWorker
+from ade.errors import InvalidResult, InvalidTask, NotPermitted, StaleLease, UnknownWorker
 from ade.server.context import RequestContext, Services, account_of, check_own, cut
 from ade.server.operation import TrafficClass, operation
 from ade.server.pagination import Page
@@ -20,6 +20,7 @@ from ade.stores.ports import Stores
 from ade.stores.repository import Repository, decided
 from ade.tasks.admission import check_queue_name, check_task
 from ade.tasks.api.tasks import check_id
+from ade.tasks.arguments import CODING_ERRORS, to_json, to_plain
 from ade.tasks.enqueue import template_of
 from ade.tasks.identifiers import owner_of, worker_id
 from ade.tasks.lifecycle import Status
@@ -164,6 +165,24 @@ def check_held(request: RequestContext, run_id: str, task_id: str, task: Task | 
     ):
         raise StaleLease(f"run {run_id[:60]} does not hold task {task_id} (any more); end it, its outcome is not taken")
     return task
+
+
+def check_ending(request: RequestContext, run_id: str, task_id: str, task: Task | None) -> Task:
+    """Like `check_held`, for the end of a run: a run whose lease expired holds its task until another worker claims it.
+
+    The task is returned as it was in the run.
+    """
+    if task is not None and task.status is Status.STALLED:
+        task = structs.replace(task, status=Status.RUNNING)
+    return check_held(request, run_id, task_id, task)
+
+
+def as_json(value: object) -> Raw:
+    """Encode a value of a run as JSON. Raises InvalidResult."""
+    try:
+        return to_json(to_plain(value))
+    except CODING_ERRORS as error:
+        raise InvalidResult(f"this cannot be stored as JSON: {error}") from None
 
 
 # Definitions of workers behind HTTP. They apply to everyone who enqueues the name, so they are checked first.

@@ -190,11 +190,11 @@ def _print_copy(session: "Session", target: Path) -> None:
 
 
 @command("upgrade")
-@click.option(
-    "--copy", "target", type=click.Path(dir_okay=False), help="File for the copy. Default: next to the store."
-)
+@click.option("--copy", "target", type=click.Path(dir_okay=False), help="New file for the copy.")
 async def upgrade(session: "Session", target: str | None) -> None:
     """Upgrade the store to the version of this ADE. A copy of it is made first.
+
+    By default, the copy is next to the database, or for Redis in the current directory.
 
     Stop the processes of older versions first, or restart them with this version afterwards: their workers stop with an
     error as soon as the store is upgraded. With `store.upgrade = true`, `up`, `worker`, and `serve` also upgrade a

@@ -41,12 +41,12 @@ class HttpCompleter:
             for run, outcome in batch
             if isinstance(outcome, Succeeded) and len(outcome.result) <= _SMALL_RESULT
         ]
-        told = await self._told_together(small) if len(small) > 1 else set()
-        rest = [(run, outcome) for run, outcome in batch if run.id not in told]
+        settled = await self._report_together(small) if len(small) > 1 else set()
+        rest = [(run, outcome) for run, outcome in batch if run.id not in settled]
         released = await asyncio.gather(*(self.report(run, outcome) for run, outcome in rest))
         return [run.task.id for (run, _), is_released in zip(rest, released, strict=True) if is_released]
 
-    async def _told_together(self, batch: Sequence[tuple[Run, Succeeded]]) -> set[str]:
+    async def _report_together(self, batch: Sequence[tuple[Run, Succeeded]]) -> set[str]:
         """Report results in one request. Returns the runs that are settled; the others are then reported one by one."""
         if self._outputs:
             await self._outputs.flush()

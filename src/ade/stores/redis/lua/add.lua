@@ -1,9 +1,9 @@
 -- uses: base, types, fields, state, labels, log, counters, streams, task_streams, dependencies
 -- add: store new tasks, each group completely or not at all.
--- request.groups: arrays of tasks, each {id, state, detail, depends_on, tolerant, events, remote, age, always_fits}. `remote`
---   lists dependencies in other partitions as {id, partition}, ...; `age` is false, or the tick that keeps the order of a call
---   over several partitions; with `always_fits` no admission limit applies; `state` has the layout of lib/fields.lua, without the
---   fields that the store decides (seq, place, log).
+-- request.groups: arrays of tasks, each {id, state, detail, depends_on, tolerant, events, remote, age, always_fits, labels}.
+--   `remote` lists dependencies in other partitions as {id, partition}, ...; `age` is false, or the tick that keeps the order of a
+--   call over several partitions; with `always_fits` no admission limit applies; `labels` (lib/labels.lua) is false, or a list;
+--   `state` has the layout of lib/fields.lua, without the fields that the store decides (seq, place, log).
 -- request.try: only return what would happen. request.usual_depth: admission limit of queues that have none of their own, or
 --   false.
 -- Returns for each group {'stored', task ids or records of existing tasks} or {'refused', reason, ...}; nothing of a refused
@@ -202,13 +202,18 @@ end
 local written = { P .. 'events', 'stream', P .. 'queue:levels', 'hash', P .. 'tally', 'hash', P .. 'queue:depth', 'hash',
   P .. 'task:all', 'zset' }
 local is_listed = {}
+local function expect(key, kind)
+  if not is_listed[key] then
+    is_listed[key] = true
+    written[#written + 1] = key
+    written[#written + 1] = kind
+  end
+end
 for _, group in ipairs(request.groups) do
   for _, task in ipairs(group) do
-    local stream = stream_key(task[2][QUEUE], task[2][PRIORITY])
-    if not is_listed[stream] then
-      is_listed[stream] = true
-      written[#written + 1] = stream
-      written[#written + 1] = 'stream'
+    expect(stream_key(task[2][QUEUE], task[2][PRIORITY]), 'stream')
+    for _, label in ipairs(task[10] or {}) do
+      expect(label_key(label), 'zset')
     end
   end
 end

@@ -1,5 +1,5 @@
 -- Tasks are found by author, tag, and resource too. A detail that is not valid JSON has none of them. An effect of `ctx.once`
--- names its task, as long as which it is retained; effects of older versions name none.
+-- names its task, and is retained as long as the task exists; effects of older versions name none.
 
 WITH readable (seq, detail) AS (SELECT seq, iif(json_valid(detail), detail, '{}') FROM task_detail)
 INSERT OR IGNORE INTO task_label (label, seq)

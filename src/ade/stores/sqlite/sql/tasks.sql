@@ -230,7 +230,7 @@ RETURNING seq, id, queue, name, status
 DELETE FROM task_detail WHERE seq IN (SELECT value FROM json_each(:seqs))
 
 -- name: tasks.prune_labels
--- Delete the labels of pruned tasks, or of tasks that get others. :seqs is a JSON array.
+-- Delete the labels of pruned tasks, or of tasks whose labels change. :seqs is a JSON array.
 DELETE FROM task_label WHERE seq IN (SELECT value FROM json_each(:seqs))
 
 -- name: tasks.prune_outcome
