@@ -25,7 +25,12 @@ class Clock(Protocol):
         """Wall time in ms UTC, for records, due times, and schedules."""
 
     def steady(self) -> int:
-        """Time in ms that never jumps and is the same for all users of the store, for leases and rate limits."""
+        """Time in ms that is the same for all users of the store, for leases and rate limits. It never jumps on SQLite;
+        the clock of a Redis server can be set.
+        """
+
+    def judged(self, lease_ms: int) -> int:
+        """The steady time by which leases of this length are judged: an earlier one while the clock is not verified."""
 
 
 class ClaimRequest(Struct, frozen=True, kw_only=True):

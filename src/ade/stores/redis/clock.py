@@ -1,17 +1,64 @@
-"""The server clock, which all processes share, and random tokens that identify requests."""
+"""The server clock, which all processes share, whether it was set forward, and random tokens that identify requests."""
 
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from ade.logs import Log
 
 if TYPE_CHECKING:
     from ade.stores.redis.client.client import RedisClient
+    from ade.stores.redis.client.options import RedisAddress
 
 
 REMEASURE_S = 10.0
 _DRIFT = 100e-6  # assumed clock drift: more than any working crystal has
 _CATCHING_UP = 0.5  # speed of this clock while its last value is ahead of the server
+_STEP_NS = 2_000_000_000  # a jump is a step if it is larger than this and the error of its measurement
+_FIRST_SHARE = 0.5  # of a lease: a holder that is alive renews within a third
+
+_log = Log("ade.store")
+
+
+class _ServerRecord(NamedTuple):
+    """What this process has measured of the clock of one server. `since_ms`: it has had no step since then."""
+
+    offset_ns: int  # server time minus local time
+    error_ns: float
+    measured_at_ns: int
+    since_ms: int
+    step_ms: int = 0  # the size of the step at `since_ms`; 0 if that was the first measurement
+    before_ms: int = 0  # the last measurement before the step
+
+    def at_ms(self, local_ns: int) -> int:
+        return (local_ns + self.offset_ns) // 1_000_000
+
+    def margin_ns(self, local_ns: int) -> float:
+        """How far the server time can be from the estimate without a step."""
+        return _STEP_NS + self.error_ns + abs(local_ns - self.measured_at_ns) * _DRIFT
+
+    def after(self, offset_ns: int, error_ns: float, local_ns: int) -> "_ServerRecord":
+        """The record after another measurement."""
+        jump, now_ms = offset_ns - self.offset_ns, (local_ns + offset_ns) // 1_000_000
+        margin = self.margin_ns(local_ns) + error_ns
+        if jump > margin:
+            return _ServerRecord(offset_ns, error_ns, local_ns, now_ms, jump // 1_000_000, self.at_ms(self.measured_at_ns))
+        known = self.margin_ns(local_ns) - _STEP_NS
+        if error_ns > known and abs(jump) <= error_ns + known:  # imprecise, and no contradiction
+            return self._replace(error_ns=known, measured_at_ns=local_ns)
+        since_ms = self.since_ms + (jump // 1_000_000 if jump < -margin else 0)  # leases from before a step back are shifted
+        return self._replace(offset_ns=offset_ns, error_ns=error_ns, measured_at_ns=local_ns, since_ms=since_ms)
+
+
+class _PartitionRecord(NamedTuple):
+    """The same for a partition, which can move to another server with another clock."""
+
+    server: _ServerRecord
+    address: "RedisAddress"
+    since_ms: int
+    step_ms: int
+    before_ms: int
 
 
 class ServerClock:
@@ -28,6 +75,8 @@ class ServerClock:
         self._measured_at_ns: int | None = None
         self._told_ns = 0
         self._told_at_ns = local_ns
+        self._servers: dict[RedisAddress, _ServerRecord] = {}
+        self._partitions: dict[int, _PartitionRecord] = {}
         self._lock = threading.Lock()
 
     def now(self) -> int:
@@ -45,12 +94,38 @@ class ServerClock:
             self._told_at_ns = max(local_ns, self._told_at_ns)
             return self._told_ns // 1_000_000
 
-    def due(self, local_ns: int) -> bool:
-        """Return whether the next exchange with the server should measure its time."""
-        measured = self._measured_at_ns
-        return measured is None or local_ns - measured > REMEASURE_S * 1e9
+    def judged(self, lease_ms: int) -> int:
+        """Leases of this length that ended by this time have expired; 0 soon after the start and after a step."""
+        local_ns = time.monotonic_ns()
+        now_ms, servers = self.at(local_ns), list(self._servers.values())
+        waits = [lease_ms * (1 if each.step_ms else _FIRST_SHARE) - each.at_ms(local_ns) + each.since_ms for each in servers]
+        return now_ms if max(waits, default=0) <= 0 else 0
 
-    def observe(self, server_us: int, sent_ns: int, received_ns: int) -> None:
+    def due(self, local_ns: int, address: "RedisAddress") -> bool:
+        """Return whether the next exchange with the server should measure its time."""
+        server = self._servers.get(address)
+        return self._measured_at_ns is None or server is None or local_ns - server.measured_at_ns > REMEASURE_S * 1e9
+
+    def measure_soon(self) -> None:
+        """Have the next exchange measure the time."""
+        self._measured_at_ns = None
+
+    def verified(self, partition: int, address: "RedisAddress | None") -> tuple[int, int, int, int] | bool:
+        """Return what this process knows of the clock of a partition, for lua/lib/continuity.lua: since when it has had
+        no step, the latest time it can show now, and the size of the last step and the time before it. False if nothing
+        was measured yet.
+        """
+        local_ns = time.monotonic_ns()
+        server = None if address is None else self._servers.get(address)
+        if address is None or server is None:
+            return False
+        known = self._partitions.get(partition)
+        if known is None or known.server is not server:
+            known = self._partitions[partition] = _moved(known, server, address, local_ns)
+        latest_ms = (local_ns + server.offset_ns + int(server.margin_ns(local_ns))) // 1_000_000
+        return known.since_ms, latest_ms, known.step_ms, known.before_ms
+
+    def observe(self, server_us: int, sent_ns: int, received_ns: int, address: "RedisAddress") -> None:
         """Record the server time of some moment between sending and receiving.
 
         A slow response is imprecise: it is used only if it contradicts the estimate, or if the estimate is old.
@@ -58,6 +133,7 @@ class ServerClock:
         middle, error = (sent_ns + received_ns) // 2, (received_ns - sent_ns) / 2
         offset = server_us * 1000 - middle
         with self._lock:
+            self._observe_server(address, offset, error, received_ns)
             measured = self._measured_at_ns
             age = 0 if measured is None else received_ns - measured
             known = self._error_ns + age * _DRIFT
@@ -67,11 +143,47 @@ class ServerClock:
                 self._error_ns = known
             self._measured_at_ns = received_ns
 
+    def _observe_server(self, address: "RedisAddress", offset_ns: int, error_ns: float, local_ns: int) -> None:
+        known = self._servers.get(address)
+        if known is None:
+            since_ms = (local_ns + offset_ns) // 1_000_000
+            self._servers[address] = _ServerRecord(offset_ns, error_ns, local_ns, since_ms)
+            return
+        after = self._servers[address] = known.after(offset_ns, error_ns, local_ns)
+        if after.step_ms and after.since_ms != known.since_ms:
+            _log.warning(
+                "store.clock_stepped",
+                server=str(address),
+                step_s=round(after.step_ms / 1000, 1),
+                hint="the clock of the server was set forward, or this machine was suspended. No lease is judged until"
+                " one lease time has passed",
+            )
+
     async def measure(self, link: "RedisClient") -> None:
         """Measure now. Regular traffic does so every 10 s."""
         with self._lock:
             self._measured_at_ns = None
         await link.ask(0, ("PING",))
+
+
+def _moved(
+    known: _PartitionRecord | None, server: _ServerRecord, address: "RedisAddress", local_ns: int
+) -> _PartitionRecord:
+    """The record of a partition after a measurement, or after it has moved to another server."""
+    own = _PartitionRecord(server, address, server.since_ms, server.step_ms, server.before_ms)
+    if known is None:
+        return own
+    if known.address == address:
+        is_continuous = known.server.since_ms == server.since_ms
+        return known._replace(server=server) if is_continuous else own
+    ahead = server.offset_ns - known.server.offset_ns
+    if ahead > server.margin_ns(local_ns) + known.server.margin_ns(local_ns) - _STEP_NS:
+        return own._replace(
+            since_ms=server.at_ms(local_ns),
+            step_ms=ahead // 1_000_000,
+            before_ms=known.server.at_ms(known.server.measured_at_ns),
+        )
+    return known._replace(server=server, address=address)
 
 
 # Idempotency tokens of requests.

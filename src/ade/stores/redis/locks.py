@@ -24,6 +24,7 @@ from ade.stores.resource_ports import LockQuery, LockUpdates
 _decode = msgspec.msgpack.Decoder(LockRequest).decode
 Answer = TypeVar("Answer")
 Run = Callable[[str, int, dict[str, Any]], Coroutine[Any, Any, Any]]
+_count = msgspec.msgpack.Decoder(int).decode
 _news = msgspec.msgpack.Decoder(LockUpdates).decode
 
 
@@ -77,8 +78,10 @@ class RedisLocks:
 
     def renew_blocking(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         """Renew through the client, which gives up within a heartbeat: the lease thread also renews other leases."""
-        request = {"verb": "renew", "namespace": namespace, "ids": request_ids}
-        message, answers = self._link.run_blocking("lock", self._partition(namespace), request)
+        partition = self._partition(namespace)
+        clock = self._link.verified(partition)
+        request = {"verb": "renew", "namespace": namespace, "ids": request_ids, "clock": clock}
+        message, answers = self._link.run_blocking("lock", partition, request)
         self._publish(message)
         return _requests(answers)
 
@@ -179,9 +182,13 @@ class RedisLocks:
         for member in ended:
             namespace, _, request_id = member.partition(":")
             by_namespace.setdefault(namespace, []).append(request_id)
+        count = 0
         for namespace, ids in by_namespace.items():
-            await self._do("reap", namespace, ids=ids)
-        return len(ended)
+            _, [packed] = await self._do("reap", namespace, ids=ids)
+            count += _count(packed)
+        if count < len(ended):  # the server shows another time than expected, or its clock was stepped
+            self._link.server_clock.measure_soon()
+        return count
 
     async def _of_each(self, verb: str, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         _, answers = await self._do(verb, namespace, ids=request_ids)
@@ -189,8 +196,9 @@ class RedisLocks:
 
     async def _do(self, verb: str, namespace: str, **wanted: Any) -> tuple[list[Any], list[Any]]:
         """Run a verb and notify waiters. Return the reason of a rejection, if any, and the resulting requests."""
-        request = {"verb": verb, "namespace": namespace, **wanted}
-        message, *answer = await self._run("lock", self._partition(namespace), request)
+        partition = self._partition(namespace)
+        request = {"verb": verb, "namespace": namespace, "clock": self._link.verified(partition), **wanted}
+        message, *answer = await self._run("lock", partition, request)
         if message == b"refused":
             return answer, []
         self._publish(message)

@@ -4,7 +4,10 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from ade.errors import StoreCorrupt, StoreError, StoreUnsupported
 from ade.events.model import ALERT, Event
@@ -237,6 +240,8 @@ _LOOK_SHARE = 0.02  # maximum share of time for full scans
 _MUCH_MEMORY = 0.8
 _MANY_ENTRIES = 1_000_000
 _MUCH_LAG = 10_000
+_STEP_SHOWN_MS = 86_400_000
+_step = msgspec.msgpack.Decoder(tuple[int, int]).decode
 _SAVING = {
     "rdb_last_bgsave_status": "BGSAVE",
     "aof_last_write_status": "AOF",
@@ -342,7 +347,7 @@ class RedisMaintenance:
             )
             for name, size in zip(sizes, found, strict=True):
                 sizes[name] += int(size)
-            warnings += await self._group_warnings(partition)
+            warnings += [*await self._group_warnings(partition), *await self._clock_warnings(partition)]
         warnings += [
             f"{sizes[name]:,} {what}"
             for name, what in (
@@ -376,6 +381,19 @@ class RedisMaintenance:
                     f"{int(count)} tasks wait in queue {queue} at priority {priority}; no worker has asked for them yet"
                 )
         return warnings
+
+    async def _clock_warnings(self, partition: int) -> list[str]:
+        """A step of the clock within the last day."""
+        [stored] = await self._link.ask(partition, ("HGET", f"{self._link.names[partition].prefix}meta", "stepped"))
+        if stored is None:
+            return []
+        at, step_ms = _step(stored)
+        if self._link.clock.now() - at > _STEP_SHOWN_MS:
+            return []
+        return [
+            f"the clock of {self._link.where(partition)} was set forward by {step_ms / 1000:.0f} s at {datetime.fromtimestamp(at // 1000, UTC).isoformat()}: no"
+            " lease was lost. Slew the clock of the server instead of setting it (chrony, `ntpd -x`)"
+        ]
 
     async def _groups(self, partition: int, key: str) -> list[dict[bytes, Any]]:
         if not (await self._link.ask(partition, ("EXISTS", key)))[0]:

@@ -39,6 +39,7 @@ class RedisWorkers:
         self._decoded: dict[bytes, Definition] = {}  # by JSON text, because most are unchanged at the next read
 
     async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
+        self._link.lease_ms = ttl_ms
         limits = [(definition.name, limits_of(definition)) for definition in definitions]
         for partition in self._places.all if limits else ():
             await self._link.run("define_names", partition, {"limits": limits})
@@ -128,7 +129,8 @@ class RedisWorkers:
         return sorted(self._decoded.values(), key=lambda definition: definition.name)
 
     async def _retire(self, worker_ids: list[str], *, silent_ms: int | bool) -> list[str]:
-        request = {"workers": worker_ids, "lost_ms": silent_ms, "token": new_token()}
+        clock = self._link.verified(0)
+        request = {"workers": worker_ids, "lost_ms": silent_ms, "token": new_token(), "clock": clock}
         gone = await self._link.run("remove_workers", 0, request)
         return [worker_id.decode() for worker_id in gone]
 

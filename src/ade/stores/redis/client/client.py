@@ -254,6 +254,7 @@ class RedisClient:
         self.settings = settings or RedisSettings()
         self.server_clock = ServerClock()
         self.clock: Clock = clock or self.server_clock
+        self.lease_ms: int | bool = False  # of the runs of this process; False: it has none
         numbers = range(self.settings.partitions) if place.kind is TopologyKind.CLUSTER else [None]
         self.names: Sequence[KeyNames] = [names_of(self.settings, number) for number in numbers]
         self.partitions = len(self.names)
@@ -387,6 +388,10 @@ class RedisClient:
     def where(self, partition: int) -> RedisAddress | None:
         """The server that holds the partition, if known."""
         return self._topology.where(partition)
+
+    def verified(self, partition: int) -> tuple[int, int, int, int] | bool:
+        """What this process knows of the clock of a partition: the field `clock` of requests that judge leases."""
+        return self.server_clock.verified(partition, self._topology.where(partition))
 
     async def connect(self) -> RedisConnection:
         """Open a connection for the exclusive use of the caller, to the server of the first partition."""

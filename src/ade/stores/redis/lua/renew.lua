@@ -3,7 +3,7 @@
 -- renew: extend the leases of a worker's runs. request.worker (its id), request.runs: {run id, task id}, ..., request.lease_ms,
 --   request.claim: the id of a claim whose response the worker may not have read, or none; its runs are extended too.
 -- A lease never gets shorter; an expired one is extended too, if its task was not reclaimed. The entry stays pending for the
---   worker. Returns for each run 'held', 'gone' (the task does not exist), or the status of a task that this run no longer holds.
+--   worker. The field `lease` of the partition is the longest lease of the last hour, and when it was renewed. Returns for each run 'held', 'gone' (the task does not exist), or the status of a task that this run no longer holds.
 
 repair_leases()
 local until_ms = STEADY + request.lease_ms
@@ -37,6 +37,11 @@ for place = 1, #claims, 3 do
   extend(claims[place + 1], claims[place])
 end
 in_portions('ZADD', P .. 'queue:leases', leases)
+local longest = call('HGET', KEYS[1], 'lease')
+longest = longest and cmsgpack.unpack(longest)
+if not longest or longest[1] <= request.lease_ms or longest[2] < STEADY - 3600000 then
+  call('HSET', KEYS[1], 'lease', cmsgpack.pack({ request.lease_ms, STEADY }))
+end
 for stream, entries in pairs(pending) do
   for from = 1, #entries, 1000 do
     local arguments = { stream, GROUP, request.worker, 0 }
