@@ -87,7 +87,9 @@ async def reported(site: ServerSite) -> list[Event]:
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
-async def test_running_tasks_outlive_a_step_of_the_clock(site: ServerSite, server: SteppedServer, attempts: int) -> None:
+async def test_running_tasks_outlive_a_step_of_the_clock(
+    site: ServerSite, server: SteppedServer, attempts: int
+) -> None:
     await site.crew(2, concurrency=TASKS)
     held = await HeldTasks.running(site, 2 * TASKS, max_attempts=attempts)
 
@@ -99,7 +101,7 @@ async def test_running_tasks_outlive_a_step_of_the_clock(site: ServerSite, serve
     assert {(task.status, task.attempt) for task in ended} == {(Status.COMPLETED, 1)}
     assert len(site.noted("began")) == 2 * TASKS, "none ran twice"
     assert alert.payload["what"] == "clock_stepped"
-    assert abs(alert.payload["step_ms"] - STEP_S * 1000) < 2000
+    assert abs(int(str(alert.payload["step_ms"])) - STEP_S * 1000) < 2000
     assert len(await alerts(site)) == 1, "one process has reported it"
     health = await site.stores.maintenance.health()
     assert [line for line in health.warnings if "was set forward by 60 s" in line]
@@ -145,7 +147,6 @@ async def test_running_tasks_outlive_a_clock_that_is_set_back(site: ServerSite, 
     await judged_again(site, server)
     server.step(STEP_S)
     await judged_again(site, server)
-    await reported(site)
 
     ended = await held.end()
     assert {(task.status, task.attempt) for task in ended} == {(Status.COMPLETED, 1)}

@@ -43,11 +43,14 @@ class _ServerRecord(NamedTuple):
         jump, now_ms = offset_ns - self.offset_ns, (local_ns + offset_ns) // 1_000_000
         margin = self.margin_ns(local_ns) + error_ns
         if jump > margin:
-            return _ServerRecord(offset_ns, error_ns, local_ns, now_ms, jump // 1_000_000, self.at_ms(self.measured_at_ns))
+            before_ms = self.at_ms(self.measured_at_ns)
+            return _ServerRecord(offset_ns, error_ns, local_ns, now_ms, jump // 1_000_000, before_ms)
         known = self.margin_ns(local_ns) - _STEP_NS
         if error_ns > known and abs(jump) <= error_ns + known:  # imprecise, and no contradiction
             return self._replace(error_ns=known, measured_at_ns=local_ns)
-        since_ms = self.since_ms + (jump // 1_000_000 if jump < -margin else 0)  # leases from before a step back are shifted
+        since_ms = self.since_ms
+        if jump < -margin:  # scripts shift the leases from before a step back
+            since_ms += jump // 1_000_000
         return self._replace(offset_ns=offset_ns, error_ns=error_ns, measured_at_ns=local_ns, since_ms=since_ms)
 
 
@@ -97,9 +100,11 @@ class ServerClock:
     def judged(self, lease_ms: int) -> int:
         """Leases of this length that ended by this time have expired; 0 soon after the start and after a step."""
         local_ns = time.monotonic_ns()
-        now_ms, servers = self.at(local_ns), list(self._servers.values())
-        waits = [lease_ms * (1 if each.step_ms else _FIRST_SHARE) - each.at_ms(local_ns) + each.since_ms for each in servers]
-        return now_ms if max(waits, default=0) <= 0 else 0
+        now_ms = self.at(local_ns)
+        for each in list(self._servers.values()):
+            if each.at_ms(local_ns) - each.since_ms < lease_ms * (1 if each.step_ms else _FIRST_SHARE):
+                return 0
+        return now_ms
 
     def due(self, local_ns: int, address: "RedisAddress") -> bool:
         """Return whether the next exchange with the server should measure its time."""
@@ -110,10 +115,10 @@ class ServerClock:
         """Have the next exchange measure the time."""
         self._measured_at_ns = None
 
-    def verified(self, partition: int, address: "RedisAddress | None") -> tuple[int, int, int, int] | bool:
+    def verified(self, partition: int, address: "RedisAddress | None") -> tuple[int, ...] | bool:
         """Return what this process knows of the clock of a partition, for lua/lib/continuity.lua: since when it has had
-        no step, the latest time it can show now, and the size of the last step and the time before it. False if nothing
-        was measured yet.
+        no step forward, the earliest and the latest time it can show now, and the size of the last step and the time
+        before it. False if nothing was measured yet.
         """
         local_ns = time.monotonic_ns()
         server = None if address is None else self._servers.get(address)
@@ -122,8 +127,8 @@ class ServerClock:
         known = self._partitions.get(partition)
         if known is None or known.server is not server:
             known = self._partitions[partition] = _moved(known, server, address, local_ns)
-        latest_ms = (local_ns + server.offset_ns + int(server.margin_ns(local_ns))) // 1_000_000
-        return known.since_ms, latest_ms, known.step_ms, known.before_ms
+        now_ms, margin_ms = server.at_ms(local_ns), int(server.margin_ns(local_ns)) // 1_000_000
+        return known.since_ms, now_ms - margin_ms, now_ms + margin_ms, known.step_ms, known.before_ms
 
     def observe(self, server_us: int, sent_ns: int, received_ns: int, address: "RedisAddress") -> None:
         """Record the server time of some moment between sending and receiving.

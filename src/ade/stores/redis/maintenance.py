@@ -390,8 +390,9 @@ class RedisMaintenance:
         at, step_ms = _step(stored)
         if self._link.clock.now() - at > _STEP_SHOWN_MS:
             return []
+        moment = datetime.fromtimestamp(at // 1000, UTC).isoformat()
         return [
-            f"the clock of {self._link.where(partition)} was set forward by {step_ms / 1000:.0f} s at {datetime.fromtimestamp(at // 1000, UTC).isoformat()}: no"
+            f"the clock of {self._link.where(partition)} was set forward by {step_ms / 1000:.0f} s at {moment}: no"
             " lease was lost. Slew the clock of the server instead of setting it (chrony, `ntpd -x`)"
         ]
 

@@ -389,7 +389,7 @@ class RedisClient:
         """The server that holds the partition, if known."""
         return self._topology.where(partition)
 
-    def verified(self, partition: int) -> tuple[int, int, int, int] | bool:
+    def verified(self, partition: int) -> tuple[int, ...] | bool:
         """What this process knows of the clock of a partition: the field `clock` of requests that judge leases."""
         return self.server_clock.verified(partition, self._topology.where(partition))
 

@@ -71,11 +71,12 @@ if freed then
 end
 watch_clock()
 local longest = call('HGET', KEYS[1], 'lease') -- of a run that was renewed lately, as in renew.lua
-local length = math.max(request.lease_ms or 0, longest and cmsgpack.unpack(longest)[1] or request.lease_ms and 0 or 30000)
+longest = longest and cmsgpack.unpack(longest)[1]
 local expired = {}
 for _, record in ipairs(records(P .. 'queue:leases', '(' .. whole(STEADY), HANDED)) do
-  local state = cmsgpack.unpack(record[2]) -- a lease that was never renewed lasts from the start of the run
-  if has_expired(state[LEASE], math.min(length, state[LEASE] - (state[STARTED] or 0))) then
+  local state = cmsgpack.unpack(record[2])
+  local length = longest or state[STARTED] and state[LEASE] - state[STARTED] or 30000 -- none was renewed: from its start
+  if has_expired(state[LEASE], math.max(length, request.lease_ms or 0)) then
     expired[#expired + 1] = record
   end
 end
