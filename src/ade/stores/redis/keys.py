@@ -306,7 +306,9 @@ KEYS: Sequence[KeyFamily] = (
         "hash",
         "`partitions`, `schema` (the version of the layout), `epoch` (the generation of the data), `ended` (the"
         " previous generation, if it was lost), `tick` (the newest tick), `last_event`, `looked` (when a sweep last"
-        " checked the leases), `labeled` (all tasks are in the indexes by author, tag, and resource)",
+        " checked the leases), `labeled` (all tasks are in the indexes by author, tag, and resource), `lease` (the"
+        " longest lease lately), `continuous` (since when the clock has had no step, as processes have measured),"
+        " `stepped` (its last step), `unreported` (until a sweep has logged it)",
         _FOREVER,
     ),
     KeyFamily("claim:<request>", "string", "the tasks of a claim, for a repeated request", "with the lease"),
