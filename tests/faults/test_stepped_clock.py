@@ -27,7 +27,7 @@ LEASE_S = 4.0  # of every worker here
 TASKS = 4  # on each worker
 
 
-@pytest.fixture(params=["valkey", "redis"])
+@pytest.fixture(params=["valkey", pytest.param("redis", marks=pytest.mark.long)])
 def server(request: pytest.FixtureRequest) -> Iterator[SteppedServer]:
     with SteppedServer(binary_or_skip(request.param)) as started:
         yield started
@@ -86,7 +86,7 @@ async def reported(site: ServerSite) -> list[Event]:
     return await eventually(lambda: alerts(site), 30.0)
 
 
-@pytest.mark.parametrize("attempts", [1, 3])
+@pytest.mark.parametrize("attempts", [1, pytest.param(3, marks=pytest.mark.long)])
 async def test_running_tasks_outlive_a_step_of_the_clock(
     site: ServerSite, server: SteppedServer, attempts: int
 ) -> None:
@@ -122,7 +122,7 @@ async def test_a_worker_that_starts_right_after_the_step_takes_nothing_from_the_
     assert len(site.noted("began")) == TASKS, "none ran twice"
 
 
-@pytest.mark.parametrize("step_s", [STEP_S, -STEP_S])
+@pytest.mark.parametrize("step_s", [STEP_S, pytest.param(-STEP_S, marks=pytest.mark.long)])
 async def test_a_dead_worker_is_replaced_although_the_clock_was_stepped(
     site: ServerSite, server: SteppedServer, step_s: float
 ) -> None:
@@ -139,6 +139,7 @@ async def test_a_dead_worker_is_replaced_although_the_clock_was_stepped(
     assert site.noted("began") == [doomed.pid, other.pid]
 
 
+@pytest.mark.long
 async def test_running_tasks_outlive_a_clock_that_is_set_back(site: ServerSite, server: SteppedServer) -> None:
     await site.crew(2, concurrency=TASKS)
     held = await HeldTasks.running(site, 2 * TASKS, max_attempts=1)
