@@ -60,12 +60,18 @@ class HeldTasks:
         return [await self._site.final(task, 30.0) for task in self.tasks]
 
 
-def has_watched_for(server: SteppedServer, seconds: float) -> bool:
-    """Whether the processes have judged leases again, for so long that every wrong judgment was made."""
+def watched(server: SteppedServer) -> tuple[float, float, float]:
+    """Since when and until when the processes have watched the clock, and what it shows (all in s)."""
     with server.client(decode_responses=False) as client:
         stored, now_s = client.hget("ade:meta", "continuous"), client.time()[0]
     since, until_ms, *_ = msgspec.msgpack.decode(stored) if stored else (0, 0)
-    return bool(until_ms - since >= seconds * 1000) and abs(until_ms / 1000 - now_s) < STEP_S / 2
+    return since / 1000, until_ms / 1000, now_s
+
+
+def has_watched_for(server: SteppedServer, seconds: float) -> bool:
+    """Whether the processes have judged leases again, for so long that every wrong judgment was made."""
+    since_s, until_s, now_s = watched(server)
+    return until_s - since_s >= seconds and abs(until_s - now_s) < STEP_S / 2
 
 
 async def judged_again(site: ServerSite, server: SteppedServer) -> None:
@@ -135,7 +141,7 @@ def ends_of_leases(server: SteppedServer) -> list[str]:
 async def test_a_dead_worker_is_replaced_although_the_clock_was_stepped(
     site: ServerSite, server: SteppedServer, step_s: float
 ) -> None:
-    [doomed] = await site.crew(1, concurrency=1)
+    [doomed] = await site.crew(1, concurrency=1, guarded=False)  # only its lease tells that it is dead
     task = await site.enqueue("first_time_hangs")
     await site.until_noted("began")
     [other] = await site.crew(1, concurrency=1)
@@ -146,6 +152,25 @@ async def test_a_dead_worker_is_replaced_although_the_clock_was_stepped(
     ended = await site.final(task, 8 * LEASE_S)
     assert (ended.status, ended.attempt) == (Status.COMPLETED, 2)
     assert site.noted("began") == [doomed.pid, other.pid]
+
+
+async def test_the_first_worker_after_an_idle_time_takes_over_at_once_if_the_last_one_ran_on_its_machine(
+    site: ServerSite, server: SteppedServer
+) -> None:
+    [doomed] = await site.crew(1, concurrency=1, guarded=False)
+    task = await site.enqueue("first_time_hangs")
+    await site.until_noted("began")
+    await until(lambda: watched(server)[0] > 0, "the clock is watched")
+    doomed.send(signal.SIGKILL)
+    since_s = watched(server)[0]
+    await until(lambda: watched(server)[2] - watched(server)[1] > LEASE_S, "the store is idle for a lease")
+
+    [other] = await site.crew(1, concurrency=1)
+
+    ended = await site.final(task, 8 * LEASE_S)
+    assert (ended.status, ended.attempt) == (Status.COMPLETED, 2)
+    assert site.noted("began") == [doomed.pid, other.pid]
+    assert watched(server)[0] == since_s, "it continued what the dead worker had watched"
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ import pytest
 
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.options import RedisAddress
-from ade.stores.redis.clock import ServerClock
+from ade.stores.redis.clock import ServerClock, VerifiedClock
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.stores.redis.counting import linked
@@ -30,14 +30,14 @@ def measured(clock: ServerClock, at_ms: int, ahead_ms: int = 0, address: RedisAd
 def since(clock: ServerClock, address: RedisAddress = ONE) -> int:
     """Since when the clock has had no step, counted from the start."""
     found = clock.verified(0, address)
-    assert isinstance(found, tuple)
-    return found[0] - START
+    assert isinstance(found, VerifiedClock)
+    return found.since_ms - START
 
 
 def step(clock: ServerClock, address: RedisAddress = ONE) -> int:
     found = clock.verified(0, address)
-    assert isinstance(found, tuple)
-    return found[3]
+    assert isinstance(found, VerifiedClock)
+    return found.step_ms
 
 
 # what one process measures
@@ -96,6 +96,39 @@ def test_a_partition_that_moves_to_a_server_with_the_same_time_has_none() -> Non
     assert step(clock, OTHER) == 0
 
 
+def test_a_partition_that_moves_to_a_server_whose_clock_is_behind_has_none_and_its_beginning_moves_along() -> None:
+    clock = ServerClock()
+    measured(clock, 0)
+    before = since(clock)
+    measured(clock, 10_000, -60_000, OTHER)
+    assert abs(since(clock, OTHER) - (before - 60_000)) <= 2
+    assert step(clock, OTHER) == 0
+
+
+def test_only_the_server_that_shows_another_time_is_measured_again() -> None:
+    clock = ServerClock()
+    measured(clock, 0)
+    measured(clock, 0, address=OTHER)
+    clock.measure_soon(OTHER)
+    assert not clock.due(BASE, ONE)
+    assert clock.due(BASE, OTHER)
+    measured(clock, 10, address=ONE)
+    assert clock.due(BASE, OTHER), "another server says nothing about it"
+    measured(clock, 10, address=OTHER)
+    assert not clock.due(BASE, OTHER)
+
+
+def test_all_processes_of_a_machine_measure_by_the_same_clock() -> None:
+    found = []
+    for _ in range(2):
+        clock = ServerClock()
+        measured(clock, 0)
+        verified = clock.verified(0, ONE)
+        assert isinstance(verified, VerifiedClock)
+        found.append((verified.ahead_ms, verified.machine))
+    assert found[0] == found[1]
+
+
 def test_servers_with_different_times_are_each_without_a_step() -> None:
     clock = ServerClock()
     for at_ms in range(0, 60_000, 10_000):
@@ -122,34 +155,46 @@ class Watched:
     """A partition of a real server, and processes that say what they know of its clock. Times are ms before now."""
 
     link: RedisClient
+    url: str
 
-    async def say(self, since: int, *, off: int = 0, step: int = 0, before: int = 0) -> bool:
+    async def say(
+        self, since: int, *, off: int = 0, step: int = 0, before: int = 0, ahead: int = 0, machine: str = ""
+    ) -> bool:
         """A sweep of a process that has seen no step for so long; returns whether it could trust the time."""
         now = await self.link.time(0)
-        clock = (now - since, now - 2000 + off, now + 2000 + off, step, now - before)
+        clock = VerifiedClock(now - since, now - 2000 + off, now + 2000 + off, step, now - before, ahead, machine)
         answer = await self.link.run("due_tasks", 0, {"limit": 10, "clock": clock})
         return bool(answer[4])
 
     async def mark(
-        self, since: int, until: int, share: float = 0.5, earlier: int | None = None, floor: int = 0
+        self,
+        since: int,
+        until: int,
+        share: float = 0.5,
+        earlier: int | None = None,
+        floor: int = 0,
+        ahead: int = 0,
+        machine: str = "",
     ) -> None:
         """What the processes have said before."""
         now = await self.link.time(0)
-        stored = (now - since, now - until, share, False if earlier is None else now - earlier, floor and now - floor)
+        before = False if earlier is None else now - earlier
+        stored = (now - since, now - until, share, before, floor and now - floor, ahead, machine)
         await self.link.ask(0, ("HSET", "ade:meta", "continuous", msgspec.msgpack.encode(stored)))
 
     async def known(self) -> tuple[int, float, int | None]:
         """Since when, the share, and `earlier`; times rounded to seconds before now."""
         [stored] = await self.link.ask(0, ("HGET", "ade:meta", "continuous"))
-        since, until_ms, share, earlier, _ = msgspec.msgpack.decode(stored)
+        since, until_ms, share, earlier, *_ = msgspec.msgpack.decode(stored)
         seconds = [None if not each else round((until_ms - each) / 1000) for each in (since, earlier)]
         return seconds[0] or 0, share, seconds[1]
 
 
 @pytest.fixture
 async def watched(server_binary: Binary, server_pool: Pool) -> AsyncIterator[Watched]:
-    async with linked(server_pool.standalone(server_binary.kind).url) as link:
-        yield Watched(link)
+    url = server_pool.standalone(server_binary.kind).url
+    async with linked(url) as link:
+        yield Watched(link, url)
 
 
 async def test_the_first_process_begins(watched: Watched) -> None:
@@ -175,6 +220,40 @@ async def test_a_new_process_begins_anew_where_nobody_watched(watched: Watched) 
     await watched.say(500)
     since_s, share, earlier_s = await watched.known()
     assert (since_s, share, earlier_s) in ((0, 0.5, 90), (1, 0.5, 90))
+
+
+async def test_a_process_of_the_same_machine_can_tell_that_there_was_no_step_while_nobody_watched(
+    watched: Watched,
+) -> None:
+    await watched.mark(90_000, 60_000, machine="a")
+    await watched.say(500, ahead=300, machine="a")
+    assert await watched.known() == (90, 0.5, None)
+
+
+async def test_the_processes_of_this_machine_know_each_other(watched: Watched) -> None:
+    first = watched.link.verified(0)
+    assert isinstance(first, VerifiedClock)
+    if not first.machine:
+        pytest.skip("this system has no boot ID")
+    await watched.mark(90_000, 60_000, ahead=first.ahead_ms, machine=first.machine)
+    async with linked(watched.url) as other:
+        await other.run("due_tasks", 0, {"limit": 10, "clock": other.verified(0)})
+    assert await watched.known() == (90, 0.5, None)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "machine"),
+    [
+        pytest.param(55_000, "a", id="stepped"),
+        pytest.param(-55_000, "a", id="set back"),
+        pytest.param(0, "b", id="another machine"),
+        pytest.param(0, "", id="a machine without a name"),
+    ],
+)
+async def test_no_other_process_can(watched: Watched, ahead: int, machine: str) -> None:
+    await watched.mark(90_000, 60_000, machine=machine if not machine else "a")
+    await watched.say(500, ahead=ahead, machine=machine)
+    assert (await watched.known())[0] <= 1
 
 
 async def test_the_first_observation_stays_while_short_processes_come_and_go(watched: Watched) -> None:

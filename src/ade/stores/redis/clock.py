@@ -3,6 +3,8 @@
 import os
 import threading
 import time
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ade.logs import Log
@@ -19,6 +21,27 @@ _STEP_NS = 2_000_000_000  # a jump is a step if it is larger than this and the e
 _FIRST_SHARE = 0.5  # of a lease: a holder that is alive renews within a third
 
 _log = Log("ade.store")
+
+
+@cache
+def _boot() -> str:
+    """Identify the monotonic clock that the processes of this machine share; empty if that is not possible."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]
+    except OSError:
+        return ""
+
+
+class VerifiedClock(NamedTuple):
+    """What this process knows of the clock of a partition: `request.clock` in lua/lib/continuity.lua."""
+
+    since_ms: int  # it has had no step forward since then
+    earliest_ms: int  # that it can show now
+    latest_ms: int
+    step_ms: int  # the size of the last step, or 0
+    before_ms: int  # the time before that step
+    ahead_ms: int  # of the monotonic clock that all processes of this machine share
+    machine: str  # the name of that clock, or empty
 
 
 class _ServerRecord(NamedTuple):
@@ -80,6 +103,7 @@ class ServerClock:
         self._told_at_ns = local_ns
         self._servers: dict[RedisAddress, _ServerRecord] = {}
         self._partitions: dict[int, _PartitionRecord] = {}
+        self._doubted: set[RedisAddress] = set()
         self._lock = threading.Lock()
 
     def now(self) -> int:
@@ -109,17 +133,20 @@ class ServerClock:
     def due(self, local_ns: int, address: "RedisAddress") -> bool:
         """Return whether the next exchange with the server should measure its time."""
         server = self._servers.get(address)
-        return self._measured_at_ns is None or server is None or local_ns - server.measured_at_ns > REMEASURE_S * 1e9
+        return (
+            self._measured_at_ns is None
+            or server is None
+            or address in self._doubted
+            or local_ns - server.measured_at_ns > REMEASURE_S * 1e9
+        )
 
-    def measure_soon(self) -> None:
-        """Have the next exchange measure the time."""
-        self._measured_at_ns = None
+    def measure_soon(self, address: "RedisAddress | None") -> None:
+        """Have the next exchange with a server measure its time."""
+        if address is not None:
+            self._doubted.add(address)
 
-    def verified(self, partition: int, address: "RedisAddress | None") -> tuple[int, ...] | bool:
-        """Return what this process knows of the clock of a partition, for lua/lib/continuity.lua: since when it has had
-        no step forward, the earliest and the latest time it can show now, and the size of the last step and the time
-        before it. False if nothing was measured yet.
-        """
+    def verified(self, partition: int, address: "RedisAddress | None") -> VerifiedClock | bool:
+        """Return what this process knows of the clock of a partition; False if nothing was measured yet."""
         local_ns = time.monotonic_ns()
         server = None if address is None else self._servers.get(address)
         if address is None or server is None:
@@ -128,7 +155,15 @@ class ServerClock:
         if known is None or known.server is not server:
             known = self._partitions[partition] = _moved(known, server, address, local_ns)
         now_ms, margin_ms = server.at_ms(local_ns), int(server.margin_ns(local_ns)) // 1_000_000
-        return known.since_ms, now_ms - margin_ms, now_ms + margin_ms, known.step_ms, known.before_ms
+        return VerifiedClock(
+            known.since_ms,
+            now_ms - margin_ms,
+            now_ms + margin_ms,
+            known.step_ms,
+            known.before_ms,
+            server.offset_ns // 1_000_000,
+            _boot(),
+        )
 
     def observe(self, server_us: int, sent_ns: int, received_ns: int, address: "RedisAddress") -> None:
         """Record the server time of some moment between sending and receiving.
@@ -149,6 +184,7 @@ class ServerClock:
             self._measured_at_ns = received_ns
 
     def _observe_server(self, address: "RedisAddress", offset_ns: int, error_ns: float, local_ns: int) -> None:
+        self._doubted.discard(address)
         known = self._servers.get(address)
         if known is None:
             since_ms = (local_ns + offset_ns) // 1_000_000
@@ -182,13 +218,15 @@ def _moved(
         is_continuous = known.server.since_ms == server.since_ms
         return known._replace(server=server) if is_continuous else own
     ahead = server.offset_ns - known.server.offset_ns
-    if ahead > server.margin_ns(local_ns) + known.server.margin_ns(local_ns) - _STEP_NS:
+    margin = server.margin_ns(local_ns) + known.server.margin_ns(local_ns) - _STEP_NS
+    if ahead > margin:
         return own._replace(
             since_ms=server.at_ms(local_ns),
             step_ms=ahead // 1_000_000,
             before_ms=known.server.at_ms(known.server.measured_at_ns),
         )
-    return known._replace(server=server, address=address)
+    since_ms = known.since_ms + (ahead // 1_000_000 if ahead < -margin else 0)
+    return known._replace(server=server, address=address, since_ms=since_ms)
 
 
 # Idempotency tokens of requests.

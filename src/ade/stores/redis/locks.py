@@ -185,9 +185,9 @@ class RedisLocks:
         count = 0
         for namespace, ids in by_namespace.items():
             _, [packed] = await self._do("reap", namespace, ids=ids)
+            if _count(packed) < len(ids):  # the server shows another time than expected, or its clock was stepped
+                self._link.measure_soon(self._partition(namespace))
             count += _count(packed)
-        if count < len(ended):  # the server shows another time than expected, or its clock was stepped
-            self._link.server_clock.measure_soon()
         return count
 
     async def _of_each(self, verb: str, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:

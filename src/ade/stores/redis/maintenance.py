@@ -392,8 +392,9 @@ class RedisMaintenance:
             return []
         moment = datetime.fromtimestamp(at // 1000, UTC).isoformat()
         return [
-            f"the clock of {self._link.where(partition)} was set forward by {step_ms / 1000:.0f} s at {moment}: no"
-            " lease was lost. Slew the clock of the server instead of setting it (chrony, `ntpd -x`)"
+            f"the clock of {self._link.where(partition)} was set forward by {step_ms / 1000:.0f} s at {moment}, or its"
+            " machine was suspended: no lease was lost. Slew the clock of the server instead of setting it (chrony,"
+            " `ntpd -x`)"
         ]
 
     async def _groups(self, partition: int, key: str) -> list[dict[bytes, Any]]:

@@ -55,7 +55,7 @@ class RedisSweeps:
             await self._crossing.sweep()
 
         async def ask(partition: int, patience_s: float | None) -> list[Any]:
-            request = {"limit": limit, "lease_ms": self._link.lease_ms, "clock": self._link.verified(partition)}
+            request = {"limit": limit, "clock": self._link.verified(partition)}
             found: list[Any] = await self._link.run("due_tasks", partition, request, patience_s=patience_s)
             return found
 
@@ -63,10 +63,10 @@ class RedisSweeps:
         overdue: list[Task] = []
         broken: list[tuple[Task, tuple[str, ...]]] = []
         handed_in: list[tuple[Task, bytes]] = []
-        for answer in (await self._reach.each(self._places.all, ask)).values():
+        for partition, answer in (await self._reach.each(self._places.all, ask)).items():
             late, missed, vain, handed, is_trusted = answer
             if not is_trusted:  # the server shows another time than expected
-                self._link.server_clock.measure_soon()
+                self._link.measure_soon(partition)
             expired += map(task_of, late)
             overdue += map(task_of, missed)
             broken += [(task_of(record), tuple(sorted(on.decode() for on in record[5]))) for record in vain]

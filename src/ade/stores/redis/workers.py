@@ -39,7 +39,6 @@ class RedisWorkers:
         self._decoded: dict[bytes, Definition] = {}  # by JSON text, because most are unchanged at the next read
 
     async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
-        self._link.lease_ms = ttl_ms
         limits = [(definition.name, limits_of(definition)) for definition in definitions]
         for partition in self._places.all if limits else ():
             await self._link.run("define_names", partition, {"limits": limits})

@@ -18,7 +18,7 @@ from ade.stores.redis.client.errors import FAILURES, Command, ServerError, code_
 from ade.stores.redis.client.options import RedisAddress, RedisLocation, TopologyKind, parse_url
 from ade.stores.redis.client.sync_client import SyncClient
 from ade.stores.redis.client.topology import FixedServer, SentinelServer, ServerNotFound, SlotMap, Topology
-from ade.stores.redis.clock import ServerClock
+from ade.stores.redis.clock import ServerClock, VerifiedClock
 from ade.stores.redis.keys import KeyNames, names_of
 from ade.stores.redis.scripts import LuaScript, script
 
@@ -254,7 +254,6 @@ class RedisClient:
         self.settings = settings or RedisSettings()
         self.server_clock = ServerClock()
         self.clock: Clock = clock or self.server_clock
-        self.lease_ms: int | bool = False  # of the runs of this process; False: it has none
         numbers = range(self.settings.partitions) if place.kind is TopologyKind.CLUSTER else [None]
         self.names: Sequence[KeyNames] = [names_of(self.settings, number) for number in numbers]
         self.partitions = len(self.names)
@@ -389,9 +388,13 @@ class RedisClient:
         """The server that holds the partition, if known."""
         return self._topology.where(partition)
 
-    def verified(self, partition: int) -> tuple[int, ...] | bool:
+    def verified(self, partition: int) -> VerifiedClock | bool:
         """What this process knows of the clock of a partition: the field `clock` of requests that judge leases."""
         return self.server_clock.verified(partition, self._topology.where(partition))
+
+    def measure_soon(self, partition: int) -> None:
+        """Have the next exchange with the server of a partition measure its time."""
+        self.server_clock.measure_soon(self._topology.where(partition))
 
     async def connect(self) -> RedisConnection:
         """Open a connection for the exclusive use of the caller, to the server of the first partition."""

@@ -5,8 +5,8 @@
 --     heartbeat.
 --   set_status (status; event, or false; token).
 --   remove (event, or false; token): delete the agent and its leases.
---   acquire (holders, lease_ms, over, clock as in lib/continuity.lua): release the units of `over`, then lease units to as many holders as possible, in order. A
---     holder that has a unit keeps it.
+--   acquire (holders, lease_ms, over, clock as in lib/continuity.lua): release the units of `over`, then lease units to as many
+--     holders as possible, in order. A holder that has a unit keeps it.
 --   renew (holders, lease_ms, record, event): record a heartbeat and renew leases, also expired ones. An agent that does not
 --     exist is registered.
 --   check (repair): find units of an agent that does not exist, and with `repair` delete them. A holder that is alive registers

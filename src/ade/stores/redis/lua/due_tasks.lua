@@ -3,8 +3,8 @@
 -- due_tasks: list the tasks that a sweep must decide on, each list bounded by request.limit: {expired leases, missed deadlines,
 --   broken dependencies, reported outcomes}. Records as in lib/state.lua; one with a broken dependency is followed by the ids of
 --   its broken dependencies, one with a reported outcome by the outcome (JSON). A fifth value is 1, or 0 when the
---   server's time is not what the caller expects: no lease is judged. request.lease_ms is the lease of the caller's runs,
---   request.clock is explained in lib/continuity.lua. A new step of the clock is logged.
+--   server's time is not what the caller expects: no lease is judged. request.clock is explained in lib/continuity.lua. A new step
+--   of the clock is logged.
 -- As a safety net, parked tasks become ready when no run holds their concurrency key.
 
 repair_leases()
@@ -70,13 +70,13 @@ if freed then
   notify('work')
 end
 watch_clock()
+local MOST_LEASE_MS = 600000 -- assumed for runs that an earlier version has renewed
 local longest = call('HGET', KEYS[1], 'lease') -- of a run that was renewed lately, as in renew.lua
 longest = longest and cmsgpack.unpack(longest)[1]
 local expired = {}
 for _, record in ipairs(records(P .. 'queue:leases', '(' .. whole(STEADY), HANDED)) do
   local state = cmsgpack.unpack(record[2])
-  local length = longest or state[STARTED] and state[LEASE] - state[STARTED] or 30000 -- none was renewed: from its start
-  if has_expired(state[LEASE], math.max(length, request.lease_ms or 0)) then
+  if has_expired(state[LEASE], longest or math.min(state[LEASE] - (state[STARTED] or 0), MOST_LEASE_MS)) then
     expired[#expired + 1] = record
   end
 end

@@ -5,8 +5,8 @@
 --   acquires_per_ms, or false), poll, renew, release, reap (ids), upgrade (grant_id, resource, upgrade_id, wait_ms or false),
 --   downgrade (grant_id, resource), force_release (id, reason, by), abort_victim (id, cycle), reorder (id, before),
 --   return_grant (id). request.clock is explained in lib/continuity.lua.
--- Returns {the published update (packed), or nil, requests (packed, or nil)}, one for each id (reap: how many had ended); or {'refused', error code,
---   detail}, with nothing written. request.token is given with verbs whose repetition would be logged twice.
+-- Returns {the published update (packed), or nil, requests (packed, or nil)}, one for each id (reap: how many had ended); or
+--   {'refused', error code, detail}, with nothing written. request.token is given with verbs whose repetition would be logged twice.
 
 -- uses: types, fields, log, request_dedup, state, lock_queues, continuity, lock_table, lock_rules, lock_writes
 local known = request.token and known_answer()

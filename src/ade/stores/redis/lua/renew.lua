@@ -3,7 +3,8 @@
 -- renew: extend the leases of a worker's runs. request.worker (its id), request.runs: {run id, task id}, ..., request.lease_ms,
 --   request.claim: the id of a claim whose response the worker may not have read, or none; its runs are extended too.
 -- A lease never gets shorter; an expired one is extended too, if its task was not reclaimed. The entry stays pending for the
---   worker. The field `lease` of the partition is the longest lease of the last hour, and when it was renewed. Returns for each run 'held', 'gone' (the task does not exist), or the status of a task that this run no longer holds.
+--   worker. The field `lease` of the partition is the longest lease of the last hour, and when it was renewed.
+-- Returns for each run 'held', 'gone' (the task does not exist), or the status of a task that this run no longer holds.
 
 repair_leases()
 local until_ms = STEADY + request.lease_ms
