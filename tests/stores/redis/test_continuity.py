@@ -138,13 +138,24 @@ def test_servers_with_different_times_are_each_without_a_step() -> None:
 
 
 def test_a_process_judges_no_lease_soon_after_its_start_and_after_a_step() -> None:
-    clock, now_ms = ServerClock(), (time.monotonic_ns() - BASE) // MS
+    clock, now_ms = ServerClock(lambda: ONE), (time.monotonic_ns() - BASE) // MS
     measured(clock, now_ms - LEASE_MS)
     assert clock.judged(LEASE_MS) == pytest.approx(clock.steady(), abs=100)
     assert clock.judged(3 * LEASE_MS) == 0, "it watches for less than half of such a lease"
     measured(clock, now_ms - LEASE_MS // 2, 60_000)
     assert clock.judged(LEASE_MS) == 0
     assert clock.judged(LEASE_MS // 2 - 1000) == pytest.approx(clock.steady(), abs=100)
+
+
+def test_on_a_cluster_all_processes_follow_the_server_of_the_first_partition() -> None:
+    early, late, now_ms = ServerClock(lambda: ONE), ServerClock(lambda: ONE), (time.monotonic_ns() - BASE) // MS
+    measured(early, now_ms - LEASE_MS)
+    measured(late, now_ms - LEASE_MS, -60_000, OTHER)  # it is all that is known at first
+    measured(late, now_ms - LEASE_MS)
+    for clock in (early, late):
+        measured(clock, now_ms, 60_000, OTHER)
+        assert clock.steady() == pytest.approx(START + (time.monotonic_ns() - BASE) // MS, abs=100)
+        assert clock.judged(LEASE_MS) == pytest.approx(clock.steady(), abs=100), "a step of another server is none here"
 
 
 # what all processes know together

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -91,10 +92,12 @@ class ServerClock:
     """An estimate of the server time that every measurement corrects and that never goes backwards.
 
     If the server clock turns out to be behind the last returned value, this clock runs at half speed until the server
-    has caught up.
+    has caught up. On a cluster, whose servers can show different times, all processes follow `main`, the server of the
+    first partition; other servers are measured too, each for itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, main: "Callable[[], RedisAddress | None]" = lambda: None) -> None:
+        self._main = main
         local_ns = time.monotonic_ns()
         self._offset_ns = time.time_ns() - local_ns  # server time minus local time; a guess until measured
         self._error_ns: float = float("inf")
@@ -123,22 +126,16 @@ class ServerClock:
 
     def judged(self, lease_ms: int) -> int:
         """Leases of this length that ended by this time have expired; 0 soon after the start and after a step."""
-        local_ns = time.monotonic_ns()
-        now_ms = self.at(local_ns)
-        for each in list(self._servers.values()):
-            if each.at_ms(local_ns) - each.since_ms < lease_ms * (1 if each.step_ms else _FIRST_SHARE):
-                return 0
-        return now_ms
+        known = self.verified(0, self._main())
+        if not isinstance(known, VerifiedClock):
+            return 0
+        watched_ms = (known.earliest_ms + known.latest_ms) // 2 - known.since_ms
+        return self.steady() if watched_ms >= lease_ms * (1 if known.step_ms else _FIRST_SHARE) else 0
 
     def due(self, local_ns: int, address: "RedisAddress") -> bool:
         """Return whether the next exchange with the server should measure its time."""
         server = self._servers.get(address)
-        return (
-            self._measured_at_ns is None
-            or server is None
-            or address in self._doubted
-            or local_ns - server.measured_at_ns > REMEASURE_S * 1e9
-        )
+        return server is None or address in self._doubted or local_ns - server.measured_at_ns > REMEASURE_S * 1e9
 
     def measure_soon(self, address: "RedisAddress | None") -> None:
         """Have the next exchange with a server measure its time."""
@@ -175,6 +172,8 @@ class ServerClock:
         with self._lock:
             self._observe_server(address, offset, error, received_ns)
             measured = self._measured_at_ns
+            if measured is not None and address != (self._main() or address):
+                return
             age = 0 if measured is None else received_ns - measured
             known = self._error_ns + age * _DRIFT
             if error <= known or abs(offset - self._offset_ns) > error + known:
@@ -202,8 +201,7 @@ class ServerClock:
 
     async def measure(self, link: "RedisClient") -> None:
         """Measure now. Regular traffic does so every 10 s."""
-        with self._lock:
-            self._measured_at_ns = None
+        self.measure_soon(self._main())
         await link.ask(0, ("PING",))
 
 

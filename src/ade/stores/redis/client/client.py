@@ -252,7 +252,7 @@ class RedisClient:
         """With `clock`, scripts use its time instead of the server time."""
         self.place = place
         self.settings = settings or RedisSettings()
-        self.server_clock = ServerClock()
+        self.server_clock = ServerClock(lambda: self._topology.where(0))
         self.clock: Clock = clock or self.server_clock
         numbers = range(self.settings.partitions) if place.kind is TopologyKind.CLUSTER else [None]
         self.names: Sequence[KeyNames] = [names_of(self.settings, number) for number in numbers]
