@@ -14,13 +14,10 @@ from tests.domain import Event
 from tests.faults.on_servers import VOLATILE, ServerSite, site_on
 from tests.faults.workers import until
 from tests.servers.plugin import binary_or_skip
-from tests.servers.stepped import MISSING_COMPILER, SteppedServer, compiler
+from tests.servers.stepped import SteppedServer
 from tests.waiting import eventually
 
-pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.skipif(compiler() is None, reason=MISSING_COMPILER),
-]
+pytestmark = pytest.mark.faults
 
 STEP_S = 60.0
 LEASE_S = 4.0  # of every worker here
