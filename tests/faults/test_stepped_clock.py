@@ -14,6 +14,7 @@ from tests.domain import Event
 from tests.faults.on_servers import VOLATILE, ServerSite, site_on
 from tests.faults.workers import until
 from tests.servers.plugin import binary_or_skip
+from tests.servers.sentinel import Sentinels
 from tests.servers.stepped import SteppedServer
 from tests.waiting import eventually
 
@@ -183,6 +184,31 @@ async def test_running_tasks_outlive_a_clock_that_is_set_back(site: ServerSite, 
     ended = await held.end()
     assert {(task.status, task.attempt) for task in ended} == {(Status.COMPLETED, 1)}
     assert len(site.noted("began")) == 2 * TASKS, "none ran twice"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ahead_s", [STEP_S, -STEP_S])
+async def test_running_tasks_outlive_a_failover_to_a_server_with_another_time(tmp_path: Path, ahead_s: float) -> None:
+    with Sentinels(binary_or_skip("valkey"), kind=SteppedServer) as sentinels:
+        replica = sentinels.replica()
+        assert isinstance(replica, SteppedServer)
+        replica.step(ahead_s)
+        async with site_on(sentinels.url, tmp_path) as site:
+            [doomed] = await site.crew(1, concurrency=1, guarded=False)
+            lost = await site.enqueue("first_time_hangs")
+            await site.until_noted("began")
+            await site.crew(1, concurrency=2)
+            held = await HeldTasks.running(site, 1, max_attempts=1)
+            await site.until_noted("began", 2)
+            doomed.send(signal.SIGKILL)
+
+            killed = await asyncio.to_thread(sentinels.kill_primary)
+            assert await asyncio.to_thread(sentinels.wait_promoted, killed) is replica
+            await until(lambda: has_watched_for(replica, 2 * LEASE_S), "leases are judged again")
+
+            [ended] = await held.end()
+            assert (ended.status, ended.attempt) == (Status.COMPLETED, 1)
+            assert (await site.final(lost, 30.0)).attempt == 2, "the dead worker was replaced"
 
 
 async def test_a_lock_and_its_waiters_outlive_a_step_of_the_clock(site: ServerSite, server: SteppedServer) -> None:
