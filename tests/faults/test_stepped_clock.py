@@ -15,6 +15,7 @@ from tests.faults.on_servers import VOLATILE, ServerSite, site_on
 from tests.faults.workers import until
 from tests.servers.plugin import binary_or_skip
 from tests.servers.sentinel import Sentinels
+from tests.servers.server import Server
 from tests.servers.stepped import SteppedServer
 from tests.waiting import eventually
 
@@ -58,7 +59,7 @@ class HeldTasks:
         return [await self._site.final(task, 30.0) for task in self.tasks]
 
 
-def watched(server: SteppedServer) -> tuple[float, float, float]:
+def watched(server: Server) -> tuple[float, float, float]:
     """Since when and until when the processes have watched the clock, and what it shows (all in s)."""
     with server.client(decode_responses=False) as client:
         stored, now_s = client.hget("ade:meta", "continuous"), client.time()[0]
@@ -66,7 +67,7 @@ def watched(server: SteppedServer) -> tuple[float, float, float]:
     return since / 1000, until_ms / 1000, now_s
 
 
-def has_watched_for(server: SteppedServer, seconds: float) -> bool:
+def has_watched_for(server: Server, seconds: float) -> bool:
     """Whether the processes have judged leases again, for so long that every wrong judgment was made."""
     since_s, until_s, now_s = watched(server)
     return until_s - since_s >= seconds and abs(until_s - now_s) < STEP_S / 2
@@ -197,18 +198,27 @@ async def test_running_tasks_outlive_a_failover_to_a_server_with_another_time(tm
             [doomed] = await site.crew(1, concurrency=1, guarded=False)
             lost = await site.enqueue("first_time_hangs")
             await site.until_noted("began")
-            await site.crew(1, concurrency=2)
+            timing = {"lease_s": 12.0, "heartbeat_s": 4.0, "sweep_s": 3600.0}
+            [stopped] = await site.crew(1, concurrency=1, guarded=False, **timing)
             held = await HeldTasks.running(site, 1, max_attempts=1)
             await site.until_noted("began", 2)
             doomed.send(signal.SIGKILL)
+            primary = sentinels.primary()
+            primary.command("DEL", "ade:duty")  # its jobs are those of the next worker
+            await site.crew(1, concurrency=1)
+            begun_s = watched(primary)[2]
+            await until(lambda: watched(primary)[1] > begun_s, "the new worker sweeps")
 
+            stopped.send(signal.SIGSTOP)  # it renews late
             killed = await asyncio.to_thread(sentinels.kill_primary)
             assert await asyncio.to_thread(sentinels.wait_promoted, killed) is replica
-            await until(lambda: has_watched_for(replica, 2 * LEASE_S), "leases are judged again")
+            await until(lambda: has_watched_for(replica, 2.0), "the other worker has swept")
+            stopped.send(signal.SIGCONT)
 
+            await until(lambda: has_watched_for(replica, 12.0), "leases are judged again")
             [ended] = await held.end()
             assert (ended.status, ended.attempt) == (Status.COMPLETED, 1)
-            assert (await site.final(lost, 30.0)).attempt == 2, "the dead worker was replaced"
+            assert (await site.final(lost, 60.0)).attempt == 2, "the dead worker was replaced"
 
 
 async def test_a_lock_and_its_waiters_outlive_a_step_of_the_clock(site: ServerSite, server: SteppedServer) -> None:
