@@ -8,15 +8,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from ade import Ade, Settings, Status, Task
 from tests.domain import Event
 from tests.faults.on_servers import VOLATILE, ServerSite, site_on
 from tests.faults.workers import until
+from tests.servers.cluster import Cluster
 from tests.servers.plugin import binary_or_skip
 from tests.servers.sentinel import Sentinels
 from tests.servers.server import Server
-from tests.servers.stepped import SteppedServer
+from tests.servers.stepped import SteppedClock, SteppedServer, library_or_skip
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.faults
@@ -219,6 +221,32 @@ async def test_running_tasks_outlive_a_failover_to_a_server_with_another_time(tm
             [ended] = await held.end()
             assert (ended.status, ended.attempt) == (Status.COMPLETED, 1)
             assert (await site.final(lost, 60.0)).attempt == 2, "the dead worker was replaced"
+
+
+@pytest.mark.long
+async def test_a_cluster_whose_servers_show_different_times_judges_each_lease_by_its_own_server(tmp_path: Path) -> None:
+    library_or_skip()
+    cluster = Cluster(binary_or_skip("valkey"))
+    clocks = [SteppedClock(node) for node in cluster.nodes]
+    for number, clock in enumerate(clocks):
+        clock.step(number * STEP_S)
+    with cluster:
+        async with site_on(cluster.url, tmp_path, structs.replace(VOLATILE, partitions=6)) as site:
+            queues = [f"queue-{number}" for number in range(8)]  # they are in several partitions
+            [doomed] = await site.crew(1, concurrency=len(queues), guarded=False)
+            lost = [await site.enqueue("first_time_hangs", queue=queue) for queue in queues]
+            await site.until_noted("began", len(queues))
+            await site.crew(1, concurrency=2 * len(queues))
+            args = {"until": str(tmp_path / "gate")}
+            held = [await site.enqueue("slow_when_continued", args, queue=queue, max_attempts=1) for queue in queues]
+            await site.until_noted("began", 2 * len(queues))
+
+            doomed.send(signal.SIGKILL)
+            assert {(await site.final(task, 60.0)).attempt for task in lost} == {2}
+            (tmp_path / "gate").touch()
+            ended = [await site.final(task, 30.0) for task in held]
+            assert {(task.status, task.attempt) for task in ended} == {(Status.COMPLETED, 1)}
+            assert await alerts(site) == []
 
 
 async def test_a_lock_and_its_waiters_outlive_a_step_of_the_clock(site: ServerSite, server: SteppedServer) -> None:

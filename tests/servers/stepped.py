@@ -63,7 +63,7 @@ time_t time(time_t *result) {
 
 
 @cache
-def _library_or_skip() -> bytes:
+def library_or_skip() -> bytes:
     """The compiled library; where that is not possible, the test is skipped with the reason."""
     compiler = shutil.which("cc")
     if compiler is None:
@@ -78,21 +78,27 @@ def _library_or_skip() -> bytes:
         return library.read_bytes()
 
 
+class SteppedClock:
+    """The wall clock of a server that is not started yet, and that a test can step from then on."""
+
+    def __init__(self, server: Server) -> None:
+        library, self._file = server.folder / "stepped.so", server.folder / "offset"
+        library.write_bytes(library_or_skip())
+        self._offset_us = 0
+        self._file.write_bytes(struct.pack("@q", 0))
+        server.environment = {"LD_PRELOAD": str(library), "STEPPED_CLOCK": str(self._file)}
+
+    def step(self, seconds: float) -> None:
+        """Set the clock forward or back."""
+        self._offset_us += round(seconds * 1_000_000)
+        with self._file.open("r+b") as file:  # in place: the server has mapped this file
+            file.write(struct.pack("@q", self._offset_us))
+
+
 class SteppedServer(Server):
     """`with SteppedServer(binary) as server: server.step(60)`: its clock is 60 s ahead from then on."""
 
     def __init__(self, binary: Binary, options: Options = PLAIN) -> None:
-        compiled = _library_or_skip()
+        library_or_skip()
         super().__init__(binary, options)
-        library = self.folder / "stepped.so"
-        library.write_bytes(compiled)
-        self._offset_us = 0
-        self._file = self.folder / "offset"
-        self._file.write_bytes(struct.pack("@q", 0))
-        self.environment = {"LD_PRELOAD": str(library), "STEPPED_CLOCK": str(self._file)}
-
-    def step(self, seconds: float) -> None:
-        """Set the wall clock of the server forward or back."""
-        self._offset_us += round(seconds * 1_000_000)
-        with self._file.open("r+b") as file:  # in place: the server has mapped this file
-            file.write(struct.pack("@q", self._offset_us))
+        self.step = SteppedClock(self).step
