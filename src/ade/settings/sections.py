@@ -69,6 +69,14 @@ class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
     replicas: Annotated[_Count, _about("replicas that must confirm when durability is strong")] = 1
     confirm_timeout_s: Annotated[_Seconds, _about("how long to wait for them")] = 1.0
     allow_volatile: Annotated[bool, _about("accept a server that keeps no append-only file")] = False
+    stale_rules_s: Annotated[
+        float,
+        Meta(ge=0, le=86_400),
+        _about(
+            "on a cluster, how long rules and definitions are used while the partition that has them does not respond;"
+            " work that needs approval waits"
+        ),
+    ] = 300.0
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,12 +5,12 @@ StoreUnavailable. Times are integer milliseconds. A store owns its clock, becaus
 server; decisions use `Stores.clock.now()`.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Raw, Struct
 
-from ade.errors import StaleWrite
+from ade.errors import AdeError, StaleWrite, StoreUnavailable
 from ade.events.model import Event
 from ade.stores.resource_ports import AgentStore, DocumentStore, InboxStore, LockStore
 from ade.tasks.changes import Change
@@ -48,11 +48,28 @@ class ClaimRequest(Struct, frozen=True, kw_only=True):
     may_be_repeated: bool = True  # False: the first attempt, so there is no earlier response to look up
 
 
+class PartlyUnavailable(StoreUnavailable):
+    """A part of the store did not respond, while others did. `answers` has the answer to each change of a call: None if
+    it was written, the error of a rejected one, and StoreUnavailable if it is unknown. The whole call can be repeated.
+    """
+
+    def __init__(self, detail: str, answers: Sequence[AdeError | None] = ()) -> None:
+        super().__init__(detail)
+        self.answers = answers
+
+
 class Renewal(Struct, frozen=True, kw_only=True):
     """The response to a heartbeat: the runs whose lease the caller has lost, with the status of their tasks."""
 
     gone: Mapping[str, Status | None]  # run ID -> current task status; None if the task was deleted
     error: Exception | None = None  # why some runs were not renewed, although others were
+    unreached: Collection[str] = ()  # run IDs whose part of the store did not respond, while others did
+
+    def complete(self) -> "Renewal":
+        """Return this renewal. Raises StoreUnavailable if a part of the store did not respond."""
+        if self.unreached:
+            raise StoreUnavailable(f"a part of the store does not respond, so {len(self.unreached)} leases may expire")
+        return self
 
 
 class TaskQuery(Struct, frozen=True, kw_only=True):
@@ -373,6 +390,15 @@ class Wakeups(Protocol):
 
     def generation(self, topic: str) -> int:
         """Return a counter that increases with every wake-up. Read it before you poll, then pass it to `wait`."""
+
+    def announced(self, topic: str) -> int:
+        """Return how many wake-ups arrived. `generation` also counts moments at which some may have been missed."""
+
+    def tolerance_s(self) -> float:
+        """Return how long a cached value can be used while the part of the store that has it does not respond.
+
+        0 if no other part could go on without it.
+        """
 
     def lag_s(self, topic: str) -> float:
         """Return the delay: `generation` counts every wake-up older than this many seconds. For any thread.

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from ade.errors import StoreError
 from ade.logs import Log
-from ade.stores.ports import Clock, OutputStore
+from ade.stores.ports import Clock, OutputStore, PartlyUnavailable
 from ade.tasks.model import OutputLine
 
 _SOON_S = 0.1
@@ -56,6 +56,8 @@ class OutputBuffer:
             try:
                 await self._store.append(lines)
             except StoreError as error:
+                if isinstance(error, PartlyUnavailable):
+                    lines = [line for line, answer in zip(lines, error.answers, strict=True) if answer is not None]
                 self._lines = lines + self._lines
                 log.warning("output.kept_back", lines=len(self._lines), error=str(error))
             except Exception:  # one line cannot be stored: the others can

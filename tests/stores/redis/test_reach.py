@@ -7,8 +7,8 @@ import pytest
 
 from ade.errors import StoreCorrupt, StoreUnavailable
 from ade.stores.redis.client.client import RedisClient
-from ade.stores.redis.client.topology import key_slot
-from ade.stores.redis.partitions import Partitions, ReachablePartitions
+from ade.stores.redis.client.topology import ReachablePartitions, key_slot
+from ade.stores.redis.partitions import Partitions
 from ade.testing import TestClock
 from tests.conformance.scene import Scene
 from tests.domain import RedisSettings, open_redis

@@ -17,7 +17,7 @@ from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.sync_client import NotAnswered
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.inserts import run_to_its_end
-from ade.stores.redis.partitions import ReachablePartitions, partition_of_key
+from ade.stores.redis.partitions import partition_of_key
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.stores.resource_ports import LockQuery, LockUpdates
 
@@ -37,7 +37,6 @@ class RedisLocks:
         direct = link.direct if run is None else None
         self._direct = None if direct is None else RedisLocks(link, wakeups, direct.run)
         self._wakeups = wakeups
-        self._reach = ReachablePartitions(link)
 
     async def acquire(
         self, request: LockRequest, *, wait_ms: int | None, first_seq: int = 0, limits: LockLimits
@@ -164,7 +163,7 @@ class RedisLocks:
 
     async def called(self, limit: int) -> list[LockRequest]:
         """List requests that were granted or aborted while no process waited for them."""
-        answers = await self._reach.each(
+        answers = await self._link.reach.each(
             range(self._link.partitions),
             lambda place, patience_s: self._link.run("lock_granted", place, {"limit": limit}, patience_s=patience_s),
         )
@@ -173,7 +172,7 @@ class RedisLocks:
     async def bury(self, limit: int) -> int:
         """Remove expired requests. Without expired requests, which is the usual case, nothing is written."""
         request = {"limit": limit}
-        answers = await self._reach.each(
+        answers = await self._link.reach.each(
             range(self._link.partitions),
             lambda place, patience_s: self._link.run("lock_expired", place, request, patience_s=patience_s),
         )

@@ -189,7 +189,8 @@ class DatasetGenerations:
     async def begin(self) -> None:
         """Read the epochs, and start one in each partition that has none."""
         for partition in self._places.all:
-            self._known[partition] = await self._current(partition, alert=None)
+            if partition not in self._known:
+                self._known[partition] = await self._current(partition, alert=None)
 
     async def check(self) -> list[int]:
         """Return partitions that lost their data since the last check. Every process reports each loss once."""
@@ -197,9 +198,15 @@ class DatasetGenerations:
             await self.begin()
             return []
         lost = []
-        for partition, known in list(self._known.items()):
-            [epoch] = await self._link.ask(partition, ("HGET", f"{self._link.names[partition].prefix}meta", "epoch"))
-            if epoch != known:
+
+        async def ask(partition: int, patience_s: float | None) -> Any:
+            command = ("HGET", f"{self._link.names[partition].prefix}meta", "epoch")
+            return (await self._link.ask(partition, command, patience_s=patience_s))[0]
+
+        for partition, epoch in (await self._link.reach.each(self._places.all, ask)).items():
+            if (known := self._known.get(partition)) is None:  # it was unreachable when the store was opened
+                self._known[partition] = await self._current(partition, alert=None)
+            elif epoch != known:
                 await self._report(partition, known)
                 lost.append(partition)
         if lost:
@@ -283,7 +290,7 @@ class RedisMaintenance:
             await self.reconcile()
             ended = time.monotonic()
             self._next_full_look = ended + max(_FULL_LOOK_S, (ended - begun) / _LOOK_SHARE)
-        for partition in self._places.all:
+        for partition in [] if self._link.reach.is_away(0) else self._link.reach.near(self._places.all):
             await self._tidy(partition)
 
     async def _tidy(self, partition: int) -> None:

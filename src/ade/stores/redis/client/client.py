@@ -17,7 +17,15 @@ from ade.stores.redis.client.connections import ConnectionsByLoop, Connector, Lo
 from ade.stores.redis.client.errors import FAILURES, Command, ServerError, code_of, passes, translated, wrong_type_keys
 from ade.stores.redis.client.options import RedisAddress, RedisLocation, TopologyKind, parse_url
 from ade.stores.redis.client.sync_client import SyncClient
-from ade.stores.redis.client.topology import FixedServer, SentinelServer, ServerNotFound, SlotMap, Topology
+from ade.stores.redis.client.topology import (
+    SHORT_PATIENCE_S,
+    FixedServer,
+    ReachablePartitions,
+    SentinelServer,
+    ServerNotFound,
+    SlotMap,
+    Topology,
+)
 from ade.stores.redis.clock import ServerClock, VerifiedClock
 from ade.stores.redis.keys import KeyNames, names_of
 from ade.stores.redis.scripts import LuaScript, script
@@ -263,6 +271,7 @@ class RedisClient:
         self._calls = RetryingCalls(self._topology, self._connections, self.settings.command_timeout_s)
         self.aside = LoopThread("ade-redis")  # for callers without a loop, and for background work
         self.direct = self._direct()
+        self.reach = ReachablePartitions(self)
 
     @property
     def is_strong(self) -> bool:
@@ -319,10 +328,18 @@ class RedisClient:
             self._check_confirmed(answers[0], answers[1:])
         return answers[0]
 
-    def run_blocking(self, name: str, partition: int, request: dict[str, Any], *, confirm: bool = False) -> Any:
+    def run_blocking(
+        self,
+        name: str,
+        partition: int,
+        request: dict[str, Any],
+        *,
+        confirm: bool = False,
+        patience_s: float = BLOCKING_PATIENCE_S,
+    ) -> Any:
         """The same as `run`, for a thread without an event loop; gives up within a heartbeat."""
         self.check_process()
-        return self.wait_for(self.run(name, partition, request, confirm=confirm, patience_s=BLOCKING_PATIENCE_S))
+        return self.wait_for(self.run(name, partition, request, confirm=confirm, patience_s=patience_s))
 
     def wait_for(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         """Run a coroutine on the loop of the client, and return its result to a thread without a loop."""
@@ -332,21 +349,17 @@ class RedisClient:
             raise StoreUnavailable("the store was closed during the call; whether it was done is unknown") from None
 
     def run_blocking_each(self, name: str, requests: Mapping[int, dict[str, Any]]) -> dict[int, Any]:
-        """The same as `run_blocking`, for several partitions concurrently. Raises the first error after all ended."""
+        """The same as `run_blocking`, for several partitions concurrently. The responses include StoreUnavailable."""
         self.check_process()
-        if not requests:
-            return {}
-        try:
-            answers = self.aside.submit(self._run_each(name, requests)).result()
-        except CancelledError:
-            raise StoreUnavailable("the store was closed during the call; whether it was done is unknown") from None
+        answers = self.wait_for(self._run_each(name, requests)) if requests else []
         for answer in answers:
-            if isinstance(answer, BaseException):
+            if isinstance(answer, BaseException) and not isinstance(answer, StoreUnavailable):
                 raise answer
         return dict(zip(requests, answers, strict=True))
 
     async def _run_each(self, name: str, requests: Mapping[int, dict[str, Any]]) -> list[Any]:
-        asked = (self.run(name, place, request, patience_s=BLOCKING_PATIENCE_S) for place, request in requests.items())
+        patience_s = BLOCKING_PATIENCE_S if self.partitions == 1 else SHORT_PATIENCE_S
+        asked = (self.run(name, place, request, patience_s=patience_s) for place, request in requests.items())
         return await asyncio.gather(*asked, return_exceptions=True)
 
     async def ask(self, partition: int, *commands: Command, patience_s: float | None = None) -> list[Any]:
@@ -356,9 +369,9 @@ class RedisClient:
         await self._raise_first(answers, partition)
         return answers
 
-    async def time(self, partition: int) -> int:
+    async def time(self, partition: int, *, patience_s: float | None = None) -> int:
         """Return the current time in ms, for commands that are not scripts."""
-        [answer] = await self.ask(partition, ("TIME",))
+        [answer] = await self.ask(partition, ("TIME",), patience_s=patience_s)
         return self.time_in(answer)
 
     def time_in(self, answer: tuple[bytes, bytes]) -> int:
@@ -396,10 +409,10 @@ class RedisClient:
         """Have the next exchange with the server of a partition measure its time."""
         self.server_clock.measure_soon(self._topology.where(partition))
 
-    async def connect(self) -> RedisConnection:
-        """Open a connection for the exclusive use of the caller, to the server of the first partition."""
-        await self.ask(0, ("PING",))  # refreshes the topology if needed
-        address = self._topology.where(0)
+    async def connect(self, partition: int, *, patience_s: float | None = None) -> RedisConnection:
+        """Open a connection for the exclusive use of the caller, to the server of a partition."""
+        await self.ask(partition, ("PING",), patience_s=patience_s)  # refreshes the topology if needed
+        address = self._topology.where(partition)
         assert address is not None  # this server has just responded
         try:
             async with asyncio.timeout(self.settings.command_timeout_s):
@@ -488,6 +501,3 @@ def _topology(place: RedisLocation, names: Sequence[KeyNames]) -> Topology:
             return SentinelServer(place.addresses, place.service)
         case TopologyKind.CLUSTER:
             return SlotMap(place.addresses, [each.prefix for each in names])
-
-
-# The time of requests: that of the server, unless a clock was given (as in tests).
