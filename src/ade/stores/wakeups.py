@@ -195,6 +195,7 @@ class Refresh(Generic[T]):
         """Return the value; None if the store does not respond. Raises other errors of the store."""
         if self._reading is None:
             self._reading = asyncio.get_running_loop().create_task(self._attempt())
+            self._reading.add_done_callback(_retrieve)
         reading = self._reading
         await asyncio.wait({reading}, timeout=0 if self._is_failing else _SOON_S)
         if not reading.done():
@@ -206,15 +207,20 @@ class Refresh(Generic[T]):
             return None
 
     async def _attempt(self) -> T:
+        is_failing = False
         try:
-            value = await self._read()
-            self._is_failing = False
-            return value
+            return await self._read()
         except StoreUnavailable:
-            self._is_failing = True
+            is_failing = True
             raise
         finally:
-            self._reading = None
+            self._is_failing, self._reading = is_failing, None
+
+
+def _retrieve(reading: "asyncio.Task[T]") -> None:
+    """Mark the error of a read as handled, because no caller may have waited for it."""
+    if not reading.cancelled():
+        reading.exception()
 
 
 class CachedDocument(Generic[T]):

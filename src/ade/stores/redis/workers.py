@@ -158,7 +158,9 @@ class RedisWorkers:
         return forgotten
 
     async def definitions(self) -> list[Definition]:
-        [texts] = await self._link.ask(0, ("HVALS", f"{self._link.names[0].prefix}definitions"))
+        patience_s = None if self._link.partitions == 1 else 2 * SHORT_PATIENCE_S  # tasks elsewhere wait for it
+        command = ("HVALS", f"{self._link.names[0].prefix}definitions")
+        [texts] = await self._link.ask(0, command, patience_s=patience_s)
         known = self._decoded
         self._decoded = {text: known.get(text) or _definition(text) for text in texts}
         return sorted(self._decoded.values(), key=lambda definition: definition.name)
