@@ -360,6 +360,11 @@ class UpgradedStore(Struct, frozen=True, kw_only=True):
 class MaintenanceStore(Protocol):
     """Care of the store itself: its health, files, backups, and invariants."""
 
+    has_keys: bool  # whether other programs can replace single keys, so that `check_keys` must run often
+
+    async def check_keys(self) -> int:
+        """Repair or report keys that another program has replaced. Returns 0: there is nothing to repeat."""
+
     async def check_invariants(self) -> list[str]:
         """Return a message for every broken invariant; empty if all hold."""
 

@@ -102,7 +102,8 @@ class ApprovalChecker:
             return None
         if is_stale and not is_late:  # what needs approval waits, and so does what was sent with a preview
             waiting = structs.replace(run.task, review=Review(has_preview=True)) if has_preview else run.task
-            return await check_on_stale_rules(self._payloads, waiting, rulebook, GuardOccasion.RUN)
+            await check_on_stale_rules(self._payloads, waiting, rulebook, GuardOccasion.RUN)
+            return None
         is_as_previewed = partial(self._is_as_previewed, run, handler, previews) if has_preview else None
         return await check_before_run(
             self._stores, self._payloads, run.task, is_as_previewed, version=self._version(run)

@@ -284,6 +284,11 @@ async def remove_orphans(stores: Stores, limit: int = 1_000) -> int:
     return removed
 
 
+async def check_keys(stores: Stores) -> int:
+    """Repair or report keys that another program has replaced."""
+    return await stores.maintenance.check_keys()
+
+
 async def checkpoint(stores: Stores) -> int:
     """Run the store's checkpoint, which limits the size of its files."""
     await stores.maintenance.checkpoint()

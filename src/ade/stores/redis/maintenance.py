@@ -20,6 +20,7 @@ from ade.stores.redis.client.options import RedisAddress, TopologyKind
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import packed_event, pairs
 from ade.stores.redis.invariants import broken_invariants
+from ade.stores.redis.key_types import WrongKey, mend_wrong_keys, reported_wrong_keys
 from ade.stores.redis.keys import LABELED
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.repair import RepairReport, health_check, repair
@@ -243,6 +244,7 @@ class DatasetGenerations:
 RESULTS_KEPT_MS = 7 * 86_400_000
 IDLE_MS = 86_400_000  # unused streams and consumers are removed after this time
 _FULL_LOOK_S = 300.0  # between full scans; longer if they take long
+_TYPES_EVERY_S = 5.0  # between checks of the types of all keys; longer if they take long
 _LOOK_SHARE = 0.02  # maximum share of time for full scans
 _MUCH_MEMORY = 0.8
 _MANY_ENTRIES = 1_000_000
@@ -260,11 +262,14 @@ _log = Log("ade.store")
 class RedisMaintenance:
     """Health, cleanup, invariants, and repair of a store."""
 
+    has_keys = True
+
     def __init__(self, link: RedisClient, places: Partitions) -> None:
         self._link = link
         self._places = places
         self.epochs = DatasetGenerations(link, places)
         self._next_full_look = time.monotonic() + _FULL_LOOK_S
+        self._next_types = 0.0
 
     async def check_invariants(self) -> list[str]:
         return await broken_invariants(self._link, self._places)
@@ -276,8 +281,24 @@ class RedisMaintenance:
     async def check_writable(self) -> None:
         await check_schema(self._link)
 
+    async def check_keys(self) -> int:
+        """Look for keys of a wrong type: at once when a call of this process met one, else as often as it is cheap."""
+        began = time.monotonic()
+        if not self._link.wrong_types and began < self._next_types:
+            return 0
+        self._link.wrong_types = False
+        wrong: list[WrongKey] = []
+        for partition in self._link.reach.near(self._places.all):
+            wrong += await mend_wrong_keys(self._link, partition)
+        ended = time.monotonic()
+        self._next_types = ended + max(_TYPES_EVERY_S, (ended - began) / _LOOK_SHARE)
+        if any(each.aside for each in wrong):
+            await self.reconcile()
+        return 0  # what is left in place is nothing to repeat
+
     async def checkpoint(self) -> None:
         """Detect lost data, repair what can be repaired, and remove unused keys."""
+        await self.check_keys()
         await self.epochs.check()
         try:
             found = await health_check(self._link, self._places)
@@ -313,7 +334,11 @@ class RedisMaintenance:
     async def health(self, *, thorough: bool = True) -> StoreHealth:
         addresses = await self._link.primaries()
         servers = [await examine(self._link, address) for address in addresses]
+        reported = [
+            sentence for partition in self._places.all for sentence in await reported_wrong_keys(self._link, partition)
+        ]
         sizes, warnings = await self._sizes()
+        warnings += reported
         facts: dict[str, object] = {
             "server": ", ".join(sorted({f"{each.product} {each.version}" for each in servers})),
             "mode": ", ".join(sorted({each.mode or "unknown" for each in servers})),

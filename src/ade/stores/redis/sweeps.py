@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ade.errors import StoreUnavailable
+from ade.errors import StoreCorrupt, StoreUnavailable
 from ade.stores.ports import DueTasks
 from ade.stores.redis.blobs import OrphanBlobs, RedisBlobs, is_ref_of
 from ade.stores.redis.client.client import RedisClient
@@ -14,6 +14,7 @@ from ade.stores.redis.client.topology import SHORT_PATIENCE_S
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import EXPIRES, Record, as_text, pairs, raw_records, task_of
 from ade.stores.redis.cross_partition import CrossPartitionDependencies
+from ade.stores.redis.key_types import mend_wrong_keys
 from ade.stores.redis.partitions import Partitions, partition_of_key
 from ade.tasks.model import Task, is_past_retention
 
@@ -118,7 +119,12 @@ class RedisSweeps:
         return min((int(float(first[1])) for first in found if first), default=None)
 
     async def take_duty(self, duty: str, holder: str, ttl_ms: int) -> bool:
-        return await claim_job_anywhere(self._link, duty, holder, ttl_ms)
+        try:
+            return await claim_job_anywhere(self._link, duty, holder, ttl_ms)
+        except StoreCorrupt:  # no job could repair it, because none could be claimed
+            for partition in self._reach.near(self._places.all):
+                await mend_wrong_keys(self._link, partition)
+            return await claim_job_anywhere(self._link, duty, holder, ttl_ms)
 
     async def jobs(self) -> Mapping[str, int]:
         return await claimed_jobs(self._link)

@@ -50,6 +50,8 @@ _log = Log("ade.store")
 class SqliteMaintenance:
     """MaintenanceStore: health, checkpoints, and backups of one database."""
 
+    has_keys = False
+
     def __init__(
         self,
         writer: Writer,
@@ -70,6 +72,9 @@ class SqliteMaintenance:
         self._settings = settings
         self._connect = connect
         self._written_at = float("-inf")
+
+    async def check_keys(self) -> int:
+        return 0
 
     async def check_invariants(self) -> list[str]:
         return await self._readers.call(broken_invariants)

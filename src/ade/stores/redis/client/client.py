@@ -272,6 +272,7 @@ class RedisClient:
         self.aside = LoopThread("ade-redis")  # for callers without a loop, and for background work
         self.direct = self._direct()
         self.reach = ReachablePartitions(self)
+        self.wrong_types = False  # whether a call met a key of a wrong type, since that was checked
 
     @property
     def is_strong(self) -> bool:
@@ -382,11 +383,10 @@ class RedisClient:
 
     async def primaries(self) -> Sequence[RedisAddress]:
         """All primaries; the partitions are distributed over them."""
-        nodes = self._connections.of_this_loop()
         if not self._topology.primaries():
             await self.ask(0, ("PING",))
         if self.place.kind is TopologyKind.CLUSTER:
-            await self._calls.learn(nodes, None)
+            await self._calls.learn(self._connections.of_this_loop(), None)
         return self._topology.primaries()
 
     async def ask_node(self, address: RedisAddress, *commands: Command) -> list[Any]:
@@ -456,6 +456,7 @@ class RedisClient:
             if isinstance(answer, ServerError):
                 error = translated(answer, self.where(partition))
                 if isinstance(error, StoreCorrupt):
+                    self.wrong_types = True
                     error = StoreCorrupt(f"{error.detail}. {await self._spoiled(partition)}")
                 raise error from answer
 
@@ -463,12 +464,11 @@ class RedisClient:
         """Sentences that name the keys of a wrong type."""
 
         async def ask(commands: list[Command]) -> list[Any]:
-            return await self._calls.converse(
-                partition, commands, CallDeadline(self.settings.patience_s), together=False
-            )
+            patience = CallDeadline(self.settings.patience_s)
+            return await self._calls.converse(partition, commands, patience, together=False)
 
-        found = await wrong_type_keys(ask, self.names[partition])
-        return "; ".join(found) or "Which key it is could not be found: it may be that of a single task"
+        found = "; ".join(await wrong_type_keys(ask, self.names[partition]))
+        return found or "Which key it is could not be found: it may be that of a single task"
 
     def _arguments(self, partition: int, request: dict[str, Any]) -> tuple[Any, ...]:
         """The arguments of EVALSHA. Two keys are declared: one that always exists and one that never does.
