@@ -49,7 +49,10 @@ class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
     partitions: Annotated[
         int, Meta(ge=1, le=4096), _about("parts a cluster's work is spread over; settled when a store is first used")
     ] = 16
-    task_stream: Annotated[str | None, _about("name of the streams of ready tasks; unset: <prefix>queue:tasks")] = None
+    task_stream: Annotated[
+        str | None,
+        _about("what the streams of ready tasks begin with, before :<queue>:<priority>; unset: <prefix>queue:tasks"),
+    ] = None
     group: Annotated[str | None, _about("name of the consumer group; unset: ade-workers")] = None
     result_stream: Annotated[
         str | None, _about("stream of outcomes for other programs; unset: <prefix>queue:results")
