@@ -190,9 +190,7 @@ class FarWakeups(LocalWakeups):
     def __init__(self) -> None:
         super().__init__()
         self.is_away = False
-
-    def tolerance_s(self) -> float:
-        return 300.0
+        self.tolerance_s = 300.0
 
     def lag_s(self, topic: str) -> float:
         return float("inf") if self.is_away else 0.0

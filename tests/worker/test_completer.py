@@ -7,7 +7,6 @@ import pytest
 
 from ade import Context, Status
 from ade.errors import StaleWrite, StoreCorrupt, StoreUnavailable
-from ade.stores.ports import PartlyUnavailable
 from tests.domain import Change, Verb
 from tests.worker.harness import Gate, Workshop, soon
 
@@ -44,8 +43,9 @@ async def test_outcomes_of_a_part_that_does_not_respond_hold_up_no_others(worksh
         answers = dict(zip([c.task_id for c in near], await workshop.stores.tasks.commit_each(near), strict=True))
         if far:
             held_up.set()
-            away = StoreUnavailable("its shard does not respond")
-            raise PartlyUnavailable("one shard does not respond", [answers.get(c.task_id, away) for c in changes])
+            error = StoreUnavailable("its shard does not respond")
+            error.answers = [answers.get(change.task_id, error) for change in changes]
+            raise error
         return [answers[change.task_id] for change in changes]
 
     workshop.handle(work, name="far")

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec import Raw, Struct
 
-from ade.errors import AdeError, StaleWrite, StoreUnavailable
+from ade.errors import StaleWrite, StoreUnavailable
 from ade.events.model import Event
 from ade.stores.resource_ports import AgentStore, DocumentStore, InboxStore, LockStore
 from ade.tasks.changes import Change
@@ -46,16 +46,6 @@ class ClaimRequest(Struct, frozen=True, kw_only=True):
     capabilities: frozenset[str] = frozenset()
     lease_ms: int = 30_000
     may_be_repeated: bool = True  # False: the first attempt, so there is no earlier response to look up
-
-
-class PartlyUnavailable(StoreUnavailable):
-    """A part of the store did not respond, while others did. `answers` has the answer to each change of a call: None if
-    it was written, the error of a rejected one, and StoreUnavailable if it is unknown. The whole call can be repeated.
-    """
-
-    def __init__(self, detail: str, answers: Sequence[AdeError | None] = ()) -> None:
-        super().__init__(detail)
-        self.answers = answers
 
 
 class Renewal(Struct, frozen=True, kw_only=True):
@@ -360,10 +350,7 @@ class UpgradedStore(Struct, frozen=True, kw_only=True):
 class MaintenanceStore(Protocol):
     """Care of the store itself: its health, files, backups, and invariants."""
 
-    has_keys: bool  # whether other programs can replace single keys, so that `check_keys` must run often
-
-    async def check_keys(self) -> int:
-        """Repair or report keys that another program has replaced. Returns 0: there is nothing to repeat."""
+    has_keys: bool  # whether other programs can replace single keys, so that these must be checked often
 
     async def check_invariants(self) -> list[str]:
         """Return a message for every broken invariant; empty if all hold."""
@@ -374,8 +361,10 @@ class MaintenanceStore(Protocol):
         Checks whose duration grows with the data, such as reading a whole file, run only if `thorough`.
         """
 
-    async def checkpoint(self) -> None:
-        """Run file maintenance; logs a warning if files exceed their limits."""
+    async def checkpoint(self, *, only_keys: bool = False) -> None:
+        """Run file maintenance; logs a warning if files exceed their limits. A store with keys repairs or reports those
+        that another program has replaced, with `only_keys` nothing else.
+        """
 
     async def check_writable(self) -> None:
         """Write and read back a record, and check that the store is still the one that was opened.
@@ -390,20 +379,15 @@ class MaintenanceStore(Protocol):
 class Wakeups(Protocol):
     """Wake-ups between processes. They can be lost or spurious, so every waiter also polls now and then."""
 
+    # How long a cached value can be used while the part of the store that has it does not respond; 0: not at all.
+    tolerance_s: float
+    announced: dict[str, int]  # wake-ups that arrived, by topic; `generation` also counts possibly missed ones
+
     def notify(self, topic: str) -> None:
         """Send a wake-up for a topic to all processes."""
 
     def generation(self, topic: str) -> int:
         """Return a counter that increases with every wake-up. Read it before you poll, then pass it to `wait`."""
-
-    def announced(self, topic: str) -> int:
-        """Return how many wake-ups arrived. `generation` also counts moments at which some may have been missed."""
-
-    def tolerance_s(self) -> float:
-        """Return how long a cached value can be used while the part of the store that has it does not respond.
-
-        0 if no other part could go on without it.
-        """
 
     def lag_s(self, topic: str) -> float:
         """Return the delay: `generation` counts every wake-up older than this many seconds. For any thread.

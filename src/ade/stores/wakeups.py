@@ -21,7 +21,6 @@ class _Topic:
 
     def __init__(self) -> None:
         self.generation = 0
-        self.announced = 0
         self.waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self.followers: tuple[_WakeupSubscriber, ...] = ()
 
@@ -53,8 +52,11 @@ class _WakeupSubscriber:
 class LocalWakeups:
     """Wakeups within one process, for in-memory stores; subclasses add other processes."""
 
+    tolerance_s = 0.0  # the store is in one place
+
     def __init__(self) -> None:
         self._topics = {topic: _Topic() for topic in TOPICS}
+        self.announced = dict.fromkeys(TOPICS, 0)
         self._lock = threading.Lock()
 
     def notify(self, topic: str) -> None:
@@ -62,12 +64,6 @@ class LocalWakeups:
 
     def generation(self, topic: str) -> int:
         return self._topics[topic].generation
-
-    def announced(self, topic: str) -> int:
-        return self._topics[topic].announced
-
-    def tolerance_s(self) -> float:
-        return 0.0  # the store is in one place
 
     def lag_s(self, topic: str) -> float:
         return 0.0  # every sender is in this process
@@ -106,7 +102,7 @@ class LocalWakeups:
         with self._lock:
             state = self._topics[topic]
             state.generation += 1
-            state.announced += is_announced
+            self.announced[topic] += is_announced
             waiters, state.waiters = state.waiters, []
         here = running_loop() if waiters or state.followers else None
         for follower in state.followers:
@@ -298,14 +294,14 @@ class CachedDocument(Generic[T]):
     def _stale(self) -> T | None:
         """Return the last value if it can be used while it cannot be read."""
         wakeups = self._stores.wakeups
-        is_recent = self._clock() - self._current_at < wakeups.tolerance_s()
-        return self._value if is_recent and wakeups.announced(RULES) == self._announced else None
+        is_recent = self._clock() - self._current_at < wakeups.tolerance_s
+        return self._value if is_recent and wakeups.announced[RULES] == self._announced else None
 
     async def _read(self) -> T:
         # Taken before the read, so that a change during the read causes another one. `lag_s` subscribes.
         wakeups = self._stores.wakeups
         wakeups.lag_s(RULES)
-        generation, announced, at = wakeups.generation(RULES), wakeups.announced(RULES), self._clock()
+        generation, announced, at = wakeups.generation(RULES), wakeups.announced[RULES], self._clock()
         value = self._value = await self._load(self._stores, self._value)
         self._read_at = self._current_at = at
         self._announced = announced

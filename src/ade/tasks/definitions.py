@@ -95,7 +95,7 @@ class DefinitionCache:
         if self._suffices(names, asked_at):
             return self._known
         self._asked_at, self._asked = asked_at, names
-        is_recent = asked_at - self._read_at < self._stores.wakeups.tolerance_s()
+        is_recent = asked_at - self._read_at < self._stores.wakeups.tolerance_s
         if is_recent and all(name in self._known for name in names):
             await self._refresh.soon()
         else:

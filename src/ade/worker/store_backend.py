@@ -17,7 +17,7 @@ from ade.errors import STORE_TROUBLE, AdeError, StaleWrite, StoreUnavailable
 from ade.locks.task_locks import StoreRunLocks
 from ade.logs import Log
 from ade.settings import Settings
-from ade.stores.ports import AGENT, DONE, STOP, WORK, ClaimRequest, PartlyUnavailable, Renewal, Stores
+from ade.stores.ports import AGENT, DONE, STOP, WORK, ClaimRequest, Renewal, Stores
 from ade.tasks.changes import Change
 from ade.tasks.decisions import settle
 from ade.tasks.handlers import Registry
@@ -431,11 +431,10 @@ class StoreCommits:
                 await prepare_rollbacks(self._stores, self._payloads, changes)  # rollback tasks of failures come first
                 answers = await self._stores.tasks.commit_each(changes)
                 return list(zip(changes, answers, strict=True))
-            except PartlyUnavailable as error:  # the rest is committed
-                waiting = sum(isinstance(answer, StoreUnavailable) for answer in error.answers)
-                log.warning("commit.repeated", tasks=waiting, error=str(error))
-                return list(zip(changes, error.answers, strict=True))
             except STORE_TROUBLE as error:  # keep the outcome and retry
+                if isinstance(error, StoreUnavailable) and error.answers:  # the rest is committed
+                    log.warning("commit.repeated", tasks=len(changes), error=str(error))
+                    return list(zip(changes, error.answers, strict=True))
                 log.warning("commit.repeated", tasks=len(changes), error=str(error), pause_s=pause)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)

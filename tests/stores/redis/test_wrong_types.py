@@ -5,12 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ade.server.health import of_invariants, of_store
-from ade.stores.redis.key_types import WHAT
 from ade.stores.redis.keys import ANY, KEYS, KeyFamily, families_of
-from tests.domain import RedisMaintenance, Stores
+from tests.domain import Stores
 from tests.stores.redis.test_keys import PLAIN, STORIES, Place, opened
 
+WHAT = "key_of_wrong_type"
 SAMPLES = {
     "id": "01890000-0000-7000-8000-000000000001",
     "ref": "01890000-0000-7000-8000-000000000001.result",
@@ -42,9 +41,9 @@ async def key_like(place: Place, family: KeyFamily) -> str:
 
 
 async def said(stores: Stores) -> str:
-    """Everything that `ade doctor` finds about the store and its invariants."""
-    findings = [finding for part in (of_store, of_invariants) async for finding in part(stores)]
-    return "\n".join(f"{finding.verdict} {finding.sentence}" for finding in findings)
+    """What `ade doctor` prints about the store and its invariants."""
+    health = await stores.maintenance.health()
+    return "\n".join([*health.warnings, *await stores.maintenance.check_invariants()])
 
 
 @pytest.mark.slow
@@ -58,10 +57,9 @@ async def test_a_key_of_another_type_is_repaired_or_reported(
     assert [each.pattern for each in families_of(key, place.link.names[0])] == [family.pattern]
     await place.command("DEL", key)
     await place.command(*(("RPUSH", key, "of another program") if family.type != "list" else ("SET", key, "x")))
-    assert isinstance(place.stores.maintenance, RedisMaintenance)
 
     with caplog.at_level(logging.ERROR, "ade.store"):
-        await place.stores.maintenance.check_keys()
+        await place.stores.maintenance.checkpoint(only_keys=True)
 
     [line] = [record.__dict__ for record in caplog.records if record.__dict__["event"] == WHAT]
     assert (line["fields"]["key"], line["fields"]["hint"]) == (key, family.wrong_type.action)
@@ -70,5 +68,5 @@ async def test_a_key_of_another_type_is_repaired_or_reported(
     assert key in await said(place.stores)
     after = (await place.command("TYPE", key)).decode()
     assert after == "list" if family.wrong_type.is_left else after in ("none", family.type)
-    await place.stores.maintenance.check_keys()
+    await place.stores.maintenance.checkpoint(only_keys=True)
     assert len([record for record in caplog.records if record.__dict__["event"] == WHAT]) == 1, "it is told once"

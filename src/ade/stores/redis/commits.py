@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ade.errors import InvalidTask, NotConfirmed, StaleLease, StaleWrite, StoreUnavailable
-from ade.stores.ports import PartlyUnavailable
 from ade.stores.redis.client.batcher import Batcher
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.clock import new_token
@@ -78,7 +77,7 @@ class RedisCommits:
     async def commit_each(self, changes: Sequence[Change]) -> Verdicts:
         """Commit each change on its own, also if a partition is unreachable; the caller can repeat the whole call.
 
-        Raises PartlyUnavailable on a cluster if a partition does not respond.
+        On a cluster, the error of a partition that does not respond has the answers of the others.
         """
         by_partition = self._by_partition(changes)
         writing = (
@@ -98,8 +97,9 @@ class RedisCommits:
             for position, verdict in zip(positions, answer, strict=True):
                 verdicts[position] = verdict
         if unknown:
-            detail = next(iter(unknown.values())).detail
-            raise PartlyUnavailable(detail, [unknown.get(place, verdict) for place, verdict in enumerate(verdicts)])
+            error = StoreUnavailable(next(iter(unknown.values())).detail)
+            error.answers = [unknown.get(place, verdict) for place, verdict in enumerate(verdicts)]
+            raise error
         return verdicts
 
     async def _write_near(self, partition: int, changes: Sequence[Change]) -> Verdicts:

@@ -11,7 +11,6 @@ from typing import Any
 from msgspec import Raw
 
 from ade.errors import StaleLease, StoreUnavailable
-from ade.stores.ports import PartlyUnavailable
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.topology import SHORT_PATIENCE_S
 from ade.stores.redis.clock import new_token
@@ -118,8 +117,9 @@ class RedisOutputs:
             elif isinstance(answer, BaseException):
                 raise answer
         if away:  # the lines of the others are stored
-            detail = next(iter(away.values())).detail
-            raise PartlyUnavailable(detail, [away.get(places.get(line.task_id, -1)) for line in lines])
+            error = StoreUnavailable(next(iter(away.values())).detail)
+            error.answers = [away.get(places.get(line.task_id, -1)) for line in lines]
+            raise error
 
     async def read_output(self, task_id: str, after: int, limit: int) -> list[OutputLine]:
         partition = await self._places.of(task_id)

@@ -281,11 +281,11 @@ class RedisMaintenance:
     async def check_writable(self) -> None:
         await check_schema(self._link)
 
-    async def check_keys(self) -> int:
+    async def _check_keys(self) -> None:
         """Look for keys of a wrong type: at once when a call of this process met one, else as often as it is cheap."""
         began = time.monotonic()
         if not self._link.wrong_types and began < self._next_types:
-            return 0
+            return
         self._link.wrong_types = False
         wrong: list[WrongKey] = []
         for partition in self._link.reach.near(self._places.all):
@@ -294,11 +294,12 @@ class RedisMaintenance:
         self._next_types = ended + max(_TYPES_EVERY_S, (ended - began) / _LOOK_SHARE)
         if any(each.aside for each in wrong):
             await self.reconcile()
-        return 0  # what is left in place is nothing to repeat
 
-    async def checkpoint(self) -> None:
+    async def checkpoint(self, *, only_keys: bool = False) -> None:
         """Detect lost data, repair what can be repaired, and remove unused keys."""
-        await self.check_keys()
+        await self._check_keys()
+        if only_keys:
+            return
         await self.epochs.check()
         try:
             found = await health_check(self._link, self._places)

@@ -40,6 +40,7 @@ class RedisWakeups(LocalWakeups):
     def __init__(self, link: RedisClient) -> None:
         super().__init__()
         self._link = link
+        self.tolerance_s = link.settings.stale_rules_s if link.partitions > 1 else 0.0
         self._channel = f"{link.settings.prefix}hints"
         self._rules_channel = f"{link.settings.prefix}hints:rules"  # rare topics; every process subscribes to it
         self._subscribes_to_all = False
@@ -85,9 +86,6 @@ class RedisWakeups(LocalWakeups):
         self._link.check_process()
         self._listen(topic)
         await super().wait(topic, seen, timeout)
-
-    def tolerance_s(self) -> float:
-        return self._link.settings.stale_rules_s if self._link.partitions > 1 else 0.0
 
     def lag_s(self, topic: str) -> float:
         """Seconds since the last PING with a response was sent: messages published before it have arrived."""

@@ -73,9 +73,6 @@ class SqliteMaintenance:
         self._connect = connect
         self._written_at = float("-inf")
 
-    async def check_keys(self) -> int:
-        return 0
-
     async def check_invariants(self) -> list[str]:
         return await self._readers.call(broken_invariants)
 
@@ -131,7 +128,7 @@ class SqliteMaintenance:
             await self._writer.call(_write_probe)
             self._written_at = now
 
-    async def checkpoint(self) -> None:
+    async def checkpoint(self, *, only_keys: bool = False) -> None:
         if self._place is None:
             return
         await asyncio.to_thread(self._checkpoint, self._place)
