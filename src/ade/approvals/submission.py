@@ -45,7 +45,7 @@ from ade.approvals.rulebook import (
 )
 from ade.approvals.usage import ApprovalUsage
 from ade.common.patterns import matches_any
-from ade.errors import AdeError, StoreError, StoreUnavailable
+from ade.errors import AdeError, StoreError
 from ade.events.model import Event
 from ade.stores.ports import Stores
 from ade.tasks import decisions as tasks_decisions
@@ -471,26 +471,6 @@ async def sweep_submitted(stores: Stores, payloads: Payloads, tasks: list[Task])
                 await send_back(stores, task.id, review_of(task).preview_id, error.detail)
             ).version != task.version
     return moved
-
-
-# Rules that cannot be read: only what they certainly allow goes on.
-
-
-async def check_on_stale_rules(payloads: Payloads, task: Task, rulebook: Rulebook, *occasions: GuardOccasion) -> None:
-    """Raise StoreUnavailable unless rules that were in force a while ago let a task pass without approval.
-
-    Whatever needs more than the rules waits until they can be read again: reviews, previews, facts about resources and
-    tags, and who may lock. So does a task that they deny, because they might have changed.
-    """
-    needs_facts = any(rule.resources or rule.tags or rule.from_score is not None for rule in rulebook.guard)
-    if task.review is None and not needs_facts and not (task.locks and rulebook.locks) and not is_rollback(task):
-        case = GuardCase(name=task.name, arguments=await payloads.load(task.args))
-        rulings = [await apply_guard(rulebook, case, each) for each in occasions if rulebook.guards(each)]
-        if all(ruling.verdict is GuardRulesVerdict.ALLOW for ruling in rulings):
-            return
-    raise StoreUnavailable(
-        f"the approval rules cannot be read, so {task.name} must wait: its partition of the cluster does not respond"
-    )
 
 
 # Tasks from schedules pass the guard like all others.

@@ -17,7 +17,8 @@ from ade.approvals.guard import GuardOccasion
 from ade.approvals.repository import RulebookCache, written_in_run
 from ade.approvals.review_requests import inheriting
 from ade.approvals.rulebook import Rulebook, passes
-from ade.approvals.submission import check_on_stale_rules, store_held
+from ade.approvals.run_gates import check_on_stale_rules
+from ade.approvals.submission import store_held
 from ade.common.calls import Portal
 from ade.composition.audit import audit_place
 from ade.composition.stores import lock_limits, payloads_of
@@ -101,7 +102,7 @@ class OpenStore:
         for task in tasks:
             if not passes(task, rulebook):
                 if is_stale:
-                    await check_on_stale_rules(self.payloads, task, rulebook, GuardOccasion.ENQUEUE, GuardOccasion.RUN)
+                    check_on_stale_rules(task, rulebook, GuardOccasion.ENQUEUE, GuardOccasion.RUN)
                     continue
                 if run is not None:
                     tasks = await written_in_run(self.stores, run.task_id, tasks)

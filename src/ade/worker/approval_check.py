@@ -15,8 +15,14 @@ from ade.approvals.model import Review
 from ade.approvals.repository import RulebookCache
 from ade.approvals.rollback import NEEDLESS, is_needless
 from ade.approvals.rulebook import passes
-from ade.approvals.run_gates import RunStep, check_before_run, check_tool_call, request_step_approval
-from ade.approvals.submission import admitted, check_on_stale_rules, follow_up, previewed
+from ade.approvals.run_gates import (
+    RunStep,
+    check_before_run,
+    check_on_stale_rules,
+    check_tool_call,
+    request_step_approval,
+)
+from ade.approvals.submission import admitted, follow_up, previewed
 from ade.errors import StoreUnavailable
 from ade.settings.runtime import RuntimeSettingsCache
 from ade.stores.ports import Stores
@@ -65,7 +71,7 @@ class ApprovalChecker:
         if is_stale:
             for task in new:
                 if not passes(task, rulebook):
-                    await check_on_stale_rules(self._payloads, task, rulebook, GuardOccasion.ENQUEUE, GuardOccasion.RUN)
+                    check_on_stale_rules(task, rulebook, GuardOccasion.ENQUEUE, GuardOccasion.RUN)
             return await enqueue_plan(self._stores, self._payloads, new)
         held = await admitted(self._stores, self._payloads, new, rulebook)
         stored = await enqueue_plan(self._stores, self._payloads, held)
@@ -102,7 +108,7 @@ class ApprovalChecker:
             return None
         if is_stale and not is_late:  # what needs approval waits, and so does what was sent with a preview
             waiting = structs.replace(run.task, review=Review(has_preview=True)) if has_preview else run.task
-            await check_on_stale_rules(self._payloads, waiting, rulebook, GuardOccasion.RUN)
+            check_on_stale_rules(waiting, rulebook, GuardOccasion.RUN)
             return None
         is_as_previewed = partial(self._is_as_previewed, run, handler, previews) if has_preview else None
         return await check_before_run(

@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -462,11 +463,8 @@ class RedisClient:
 
     async def _spoiled(self, partition: int) -> str:
         """Sentences that name the keys of a wrong type."""
-
-        async def ask(commands: list[Command]) -> list[Any]:
-            patience = CallDeadline(self.settings.patience_s)
-            return await self._calls.converse(partition, commands, patience, together=False)
-
+        deadline, converse = CallDeadline(self.settings.patience_s), self._calls.converse
+        ask = partial(converse, partition, patience=deadline, together=False)
         found = "; ".join(await wrong_type_keys(ask, self.names[partition]))
         return found or "Which key it is could not be found: it may be that of a single task"
 
