@@ -63,7 +63,7 @@ async def claimed_jobs(link: RedisClient) -> dict[str, int]:
 
 
 _PORTION = 500
-_USUAL_LEASE_MS = 30_000
+_RENEWAL_S = 5.0  # after an outage, workers have renewed by then: they try every quarter of a heartbeat
 _MOST_REMEMBERED = 200_000
 
 
@@ -92,11 +92,10 @@ class RedisSweeps:
         overdue: list[Task] = []
         broken: list[tuple[Task, tuple[str, ...]]] = []
         handed_in: list[tuple[Task, bytes]] = []
-        renewal_s = (self._link.lease_ms or _USUAL_LEASE_MS) / 4000  # in this time every live worker renews
         for partition, answer in (await self._reach.each(self._places.all, ask)).items():
             late, missed, vain, handed, is_trusted = answer
-            if self._reach.is_back_since(partition) < renewal_s:
-                late = []
+            if self._reach.is_back_since(partition) < _RENEWAL_S:
+                late = []  # live workers renew first
             if not is_trusted:  # the server shows another time than expected
                 self._link.measure_soon(partition)
             expired += map(task_of, late)

@@ -331,17 +331,11 @@ class RedisClient:
         return answers[0]
 
     def run_blocking(
-        self,
-        name: str,
-        partition: int,
-        request: dict[str, Any],
-        *,
-        confirm: bool = False,
-        patience_s: float = BLOCKING_PATIENCE_S,
+        self, name: str, partition: int, request: dict[str, Any], *, patience_s: float = BLOCKING_PATIENCE_S
     ) -> Any:
         """The same as `run`, for a thread without an event loop; gives up within a heartbeat."""
         self.check_process()
-        return self.wait_for(self.run(name, partition, request, confirm=confirm, patience_s=patience_s))
+        return self.wait_for(self.run(name, partition, request, patience_s=patience_s))
 
     def wait_for(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         """Run a coroutine on the loop of the client, and return its result to a thread without a loop."""
