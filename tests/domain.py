@@ -33,6 +33,7 @@ from ade.approvals.votes import VoteRequest
 from ade.cli.exit_codes import ExitCode
 from ade.client.client import Client
 from ade.common.http.pool import HttpClient
+from ade.composition.app_store import OpenStore
 from ade.composition.stores import open_read_only, open_stores, upgrade_store
 from ade.events.model import FINAL_EVENTS, Event
 from ade.locks.client import StoreLockClient
@@ -142,6 +143,7 @@ __all__ = [
     "NewDefinition",
     "NewTask",
     "NotAuthenticated",
+    "OpenStore",
     "OutputLine",
     "Page",
     "Payloads",

@@ -53,7 +53,10 @@ EVENTS: Mapping[str, Told] = {
     "task.dlq": Told("in addition to `task.failed`: it is a dead letter now", _END, ("has_begun", *_GOVERNED)),
     ALERT: Told(
         "in addition to `task.failed`: it ran out of memory and needs attention. Also when a conversation pauses"
-        " because its batches failed too often, then with `what`, `inbox_id`, `failures`, `in_a_row`, and `seconds`",
+        " because its batches failed too often, then with `what`, `inbox_id`, `failures`, `in_a_row`, and `seconds`."
+        " With `what` = `clock_stepped`: the clock of the server that holds `partition` was set forward by `step_ms`."
+        " With `what` = `key_of_wrong_type`: another program replaced the Redis key `key` by one of the type `found`"
+        " instead of `expected`; `moved_to` is where it is now, and `action` is what to do",
         _END,
     ),
     "task.stalled": Told("its worker was lost and the lease expired", _RUN, _GOVERNED),

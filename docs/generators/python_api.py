@@ -150,7 +150,7 @@ CLASSES: Mapping[str, Shown] = {
     "task-failed": Shown(TaskFailed, ("__init__",)),
     "task-cancelled": Shown(TaskCancelled, ("__init__",)),
     "test-kit": Shown(TestKit, ("drain", "advance", "finish")),
-    "test-clock": Shown(TestClock, ("__init__", "now", "steady", "advance", "jump_wall")),
+    "test-clock": Shown(TestClock, ("__init__", "now", "steady", "judged", "advance", "jump_wall")),
 }
 
 

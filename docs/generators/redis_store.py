@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ade.stores.redis.codec import STATE_FIELDS
-from ade.stores.redis.keys import KEYS
+from ade.stores.redis.keys import ANY, KEYS
 from ade.stores.redis.scripts import LUA, contract, flags, script_names
 from docs.generators.tables import listed, table
 
@@ -36,8 +36,17 @@ def state_places() -> dict[int, StatePlace]:
 
 
 def redis_keys() -> str:
-    rows = [[f"`{family.pattern}`", family.type, family.holds, family.ends] for family in KEYS]
-    return table(["key behind the prefix", "type", "what it holds", "ends"], rows)
+    rows = [
+        [
+            f"`{family.pattern}`",
+            family.type,
+            family.holds,
+            family.ends,
+            "" if family.type == ANY else family.wrong_type.text,
+        ]
+        for family in KEYS
+    ]
+    return table(["key behind the prefix", "type", "what it holds", "ends", "if it has another type"], rows)
 
 
 def redis_state() -> str:

@@ -1,7 +1,7 @@
 """All errors below the front ends. The docstring of a class is its default message, and `code` is stable."""
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ade.failures import TaskError
 
@@ -221,6 +221,10 @@ class StoreUnavailable(StoreError):
     """The store could not be reached or written. Nothing is known to be lost; try again."""
 
     code = "store_unavailable"
+
+    # If other parts of the store responded, the answer to each item of the call: None if it was stored, the error of a
+    # rejected one, and StoreUnavailable if it is unknown. The whole call can be repeated.
+    answers: Sequence[AdeError | None] = ()
 
 
 class AddressInUse(AdeError):

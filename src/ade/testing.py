@@ -53,6 +53,9 @@ class TestClock:
     def steady(self) -> int:
         return self._steady_ms
 
+    def judged(self, lease_ms: int) -> int:
+        return self._steady_ms
+
     def advance(self, by: float | timedelta) -> None:
         """Let time pass, for wall and leases alike."""
         passed = _milliseconds(by)

@@ -1,6 +1,9 @@
 """What a server keeps is damaged, thrown away or without room: workers say so, wait without haste, and go on."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +24,7 @@ pytestmark = [pytest.mark.faults]
 
 CALM = 120  # calls or log lines in a second, of two workers that have nothing to do and look every 0.2 s
 LOOK_S = 1.0
+WITHIN_S = 15.0  # seconds, on a busy machine
 
 
 @pytest.fixture
@@ -86,12 +90,14 @@ async def test_a_full_server_takes_no_new_work_while_running_tasks_end(server_bi
 @pytest.mark.parametrize(
     "keys",
     [
-        pytest.param(("ade:queue:leases", "ade:queue:levels"), id="leases-and-levels", marks=pytest.mark.long),
+        pytest.param(("ade:queue:leases", "ade:queue:levels"), id="leases-and-levels"),
         pytest.param(("ade:queue:tasks:default:5",), id="stream", marks=pytest.mark.long),
-        pytest.param(("ade:events",), id="log"),
+        pytest.param(("ade:events",), id="log", marks=pytest.mark.long),
+        pytest.param(("ade:duty", "ade:meta"), id="jobs-and-meta"),
+        pytest.param(("ade:workers", "ade:definitions", "ade:tally"), id="workers", marks=pytest.mark.long),
     ],
 )
-async def test_keys_of_the_wrong_type_are_named_and_work_goes_on_once_they_are_gone(
+async def test_keys_of_the_wrong_type_are_moved_aside_within_seconds_and_work_goes_on(
     site: ServerSite, server: Server, keys: Sequence[str]
 ) -> None:
     await site.crew()
@@ -101,14 +107,47 @@ async def test_keys_of_the_wrong_type_are_named_and_work_goes_on_once_they_are_g
     for key in keys:
         server.command("SET", key, "something else")
 
-    await until(lambda: all(any(f"{key} is a string" in line for line in site.warnings()) for key in keys), "its name")
-    assert await haste(site, server) < CALM
-    for key in keys:
-        server.command("DEL", key)
-
+    await until(lambda: all(is_reported(site, key) for key in keys), "the workers report it", WITHIN_S)
     await site.all_final([task.id for task in waiting])
     await site.all_hear()
+    alerts = [event.payload for event in await site.stores.events.newest(5_000) if event.type == "alert"]
+    assert {str(each["key"]) for each in alerts if each.get("what") == "key_of_wrong_type"} >= set(keys)
+    assert [key for key in keys if key not in await doctor_says(site)] == []
+    assert await haste(site, server) < CALM
     await sound(site)
+
+
+async def test_a_key_that_protects_something_stays_and_everyone_is_told_what_to_do(
+    site: ServerSite, server: Server
+) -> None:
+    """Which queues are paused is lost: none may run before an operator has decided."""
+    await site.crew(1)
+    server.command("SET", "ade:queues", "something else")
+
+    await until(lambda: is_reported(site, "ade:queues"), "the worker reports it", WITHIN_S)
+    said = await doctor_says(site)
+    assert "remove the key, then pause queues and set their limits again" in said
+    assert "left there" in said
+    assert await haste(site, server) < CALM
+    server.command("DEL", "ade:queues")
+
+    await site.all_final([task.id for task in await site.add(*(site.task() for _ in range(20)))])
+    assert "ade:queues" not in await doctor_says(site)
+
+
+def is_reported(site: ServerSite, key: str) -> bool:
+    return any('"key_of_wrong_type"' in line and f'"key": "{key}"' in line for line in site.warnings())
+
+
+async def doctor_says(site: ServerSite) -> str:
+    """Everything that `ade doctor` prints."""
+    environment = {**os.environ, "ADE_STORE__URL": site.url, "ADE_REDIS__ALLOW_VOLATILE": "true"}
+    command = [sys.executable, "-m", "ade.cli", "doctor", "--json"]
+    ended = await asyncio.to_thread(
+        subprocess.run, command, env=environment, cwd=site.folder, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode in (0, 1), ended.stderr
+    return ended.stdout
 
 
 async def test_a_caller_is_told_which_key_is_spoiled(site: ServerSite, server: Server) -> None:

@@ -81,7 +81,7 @@ def test_keys_of_two_accounts_are_two() -> None:
     ],
 )
 def test_the_table(kept: StoredRequest | None, wanted: str, steady: int, expected: KeyStanding) -> None:
-    assert standing(kept, wanted, steady=steady) is expected
+    assert standing(kept, wanted, steady=steady, judged=steady) is expected
 
 
 def test_who_must_not_go_on_is_told_why() -> None:

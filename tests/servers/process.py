@@ -51,6 +51,7 @@ class ServerProcess(Startable):
         self.port = self._reserved.number
         self._arguments = tuple(arguments)
         self._process: subprocess.Popen[bytes] | None = None
+        self.environment: dict[str, str] = {}  # in addition to that of the test
 
     def _configuration(self) -> list[str]:
         """The lines of the configuration file, written once: later the server itself may rewrite them."""
@@ -90,7 +91,9 @@ class ServerProcess(Startable):
         if not configuration.exists():
             configuration.write_text("\n".join(self._configuration()) + "\n")
         command = [str(self.binary.path), str(configuration), *self._arguments]
-        self._process = _LAUNCHER.submit(_spawn, command, self.folder / "server.log").result()
+        self._process = _LAUNCHER.submit(
+            _spawn, command, self.folder / "server.log", {**os.environ, **self.environment}
+        ).result()
         return self
 
     def wait_ready(self, within_s: float = START_PATIENCE_S) -> Self:
@@ -177,12 +180,13 @@ class ServerProcess(Startable):
         return f"{self.binary} on {self.address}"
 
 
-def _spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+def _spawn(command: list[str], log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:  # what is wrong with its configuration a server says here, before it opens its log
         return subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _ENDS_WITH_ITS_PARENT, str(os.getpid()), *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            env=environment,
             start_new_session=True,  # Ctrl-C reaches the test run alone, which then ends its servers in order
         )

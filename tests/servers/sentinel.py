@@ -64,11 +64,13 @@ class Sentinel(ServerProcess):
 class Sentinels(Startable):
     """`with Sentinels(binary) as watched: ...`"""
 
-    def __init__(self, binary: Binary, options: Options = PLAIN, *, down_after_ms: int = 700) -> None:
+    def __init__(
+        self, binary: Binary, options: Options = PLAIN, *, down_after_ms: int = 700, kind: type[Server] = Server
+    ) -> None:
         if options.tls:
             raise ValueError("sentinels with TLS are not offered here: the servers would not trust each other")
         self.binary = binary
-        self.servers = [Server(binary, options), Server(binary, options)]
+        self.servers = [kind(binary, options), kind(binary, options)]
         self.sentinels = [Sentinel(binary, self.servers[0], down_after_ms) for _ in range(3)]
 
     @property

@@ -10,10 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from ade.approvals.repository import apply, load
+from ade.errors import StoreUnavailable
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.stores.sqlite.wakeups import FileWakeups
-from ade.stores.wakeups import CachedDocument
+from ade.stores.wakeups import CachedDocument, LocalWakeups
 from tests.approvals.rule_changes import PROMISED_S, subscribed, takes_effect
 from tests.conformance.backends import BACKENDS
 from tests.domain import RULES, Rulebook, Stores, read_rulebook
@@ -21,6 +22,7 @@ from tests.servers.pool import POOL
 from tests.servers.proxy import Proxy
 from tests.stores.redis.counting import QUICK
 from tests.stores.sqlite.processes import started
+from tests.waiting import eventually
 
 DENYING = read_rulebook({"guard": [{"do": "deny", "reason": "not today"}]})
 
@@ -180,3 +182,95 @@ async def test_a_change_by_a_program_that_is_killed_right_after_its_commit_is_se
         assert await takes_effect(asyncio.to_thread(process.wait, 60), cache.has_changed) < PROMISED_S
         assert process.returncode < 0
     await stores.close()
+
+
+class FarWakeups(LocalWakeups):
+    """Of a cluster whose first partition can be unreachable: then changes might be missed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_away = False
+        self.tolerance_s = 300.0
+
+    def lag_s(self, topic: str) -> float:
+        return float("inf") if self.is_away else 0.0
+
+    def miss_some(self) -> None:
+        """As after a new subscription."""
+        self._wake(RULES, is_announced=False)
+
+
+class FarCache(CachedDocument[Rulebook]):
+    """A cache of rules in a partition that can be taken away; time goes by as told."""
+
+    def __init__(self, stores: Stores) -> None:
+        self.wakeups = FarWakeups()
+        self.hangs, self.passed_s, self.version = False, 0.0, 1
+        super().__init__(replace(stores, wakeups=self.wakeups), self._load_far, clock=lambda: 1000.0 + self.passed_s)
+
+    async def _load_far(self, _stores: Stores, _known: Rulebook | None) -> Rulebook:
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.wakeups.is_away:
+            raise StoreUnavailable("the first partition does not respond")
+        return Rulebook(version=self.version)
+
+    def lose(self, *, hangs: bool = False) -> None:
+        self.wakeups.is_away, self.hangs = True, hangs
+        self.wakeups.miss_some()
+
+
+@pytest.fixture
+async def far(tmp_path: Path) -> AsyncIterator[FarCache]:
+    opened = await BACKENDS["memory"].open(tmp_path, None)
+    cache = FarCache(opened)
+    assert await cache.latest() == (Rulebook(version=1), False)
+    yield cache
+    await opened.close()
+
+
+async def test_rules_that_cannot_be_read_are_used_for_a_while(far: FarCache) -> None:
+    far.lose()
+
+    far.passed_s = 299.0
+    assert await far.latest() == (Rulebook(version=1), True)
+    with pytest.raises(StoreUnavailable):
+        await far.current()
+    far.passed_s = 301.0
+    with pytest.raises(StoreUnavailable):
+        await far.latest()
+
+
+async def test_rules_that_have_changed_are_not_used_although_the_new_ones_cannot_be_read(far: FarCache) -> None:
+    far.lose()
+    assert await far.latest() == (Rulebook(version=1), True)
+
+    far.wakeups.notify(RULES)
+
+    with pytest.raises(StoreUnavailable):
+        await far.latest()
+
+
+async def test_only_the_first_caller_waits_for_rules_that_cannot_be_read(far: FarCache) -> None:
+    far.lose(hangs=True)
+    far.passed_s = 2.0
+    assert await far.latest() == (Rulebook(version=1), True)
+
+    began = time.monotonic()
+    answers = await asyncio.gather(*(far.latest() for _ in range(100)))
+
+    assert answers == [(Rulebook(version=1), True)] * 100
+    assert time.monotonic() - began < 0.4
+
+
+async def test_rules_that_can_be_read_again_are_read(far: FarCache) -> None:
+    far.lose()
+    far.passed_s = 2.0
+    assert await far.latest() == (Rulebook(version=1), True)
+
+    far.wakeups.is_away, far.version = False, 2
+
+    async def is_new() -> bool:
+        return await far.latest() == (Rulebook(version=2), False)
+
+    await eventually(is_new, 5.0)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ade import Context, Status
-from ade.errors import StaleWrite, StoreCorrupt
+from ade.errors import StaleWrite, StoreCorrupt, StoreUnavailable
 from tests.domain import Change, Verb
 from tests.worker.harness import Gate, Workshop, soon
 
@@ -30,6 +30,36 @@ async def test_an_outcome_the_store_cannot_take_is_a_failure_of_its_task_alone(w
     assert failed.error is not None
     assert failed.error.type == "NotStored"
     assert failed.error.message.isascii()
+
+
+async def test_outcomes_of_a_part_that_does_not_respond_hold_up_no_others(workshop: Workshop) -> None:
+    is_back, held_up = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None: ...
+
+    async def commit_each(changes: list[Change]) -> list[StaleWrite | None]:
+        far = [change for change in changes if change.before.name == "far" and not is_back.is_set()]
+        near = [change for change in changes if change not in far]
+        answers = dict(zip([c.task_id for c in near], await workshop.stores.tasks.commit_each(near), strict=True))
+        if far:
+            held_up.set()
+            error = StoreUnavailable("its shard does not respond")
+            error.answers = [answers.get(change.task_id, error) for change in changes]
+            raise error
+        return [answers[change.task_id] for change in changes]
+
+    workshop.handle(work, name="far")
+    workshop.handle(work, name="near")
+    far = await workshop.enqueue("far")
+    async with workshop.worker(stores=workshop.with_tasks(commit_each=commit_each)):
+        await soon(held_up)
+        near = await workshop.enqueue_many("near", 20)
+        for task in near:
+            assert (await workshop.final(task)).status is Status.COMPLETED
+        assert (await workshop.get(far)).status is Status.RUNNING
+        is_back.set()
+        done = await workshop.final(far)
+    assert (done.status, done.attempt) == (Status.COMPLETED, 1)
 
 
 async def test_a_broken_store_is_not_waited_for(workshop: Workshop) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 import pytest
@@ -34,6 +34,8 @@ class Scene:
         self.claiming: tuple[str, ...] = ()
         self.told_gone: list[Mapping[str, Status | None]] = []
         self.told_overdue = 0
+        self.unreached: tuple[str, ...] = ()
+        self.given_up: list[str] = []
         self.beats = 0
         self.beaten = threading.Semaphore(0)
         self.lease = LeaseThread(self, Held(self), heartbeat_s=heartbeat_s, lease_s=lease_s, clock=lambda: self.moment)
@@ -48,7 +50,7 @@ class Scene:
         self.claiming = tuple(claiming)
         self.beats += 1
         self.beaten.release()
-        return Renewal(gone=self.gone)
+        return Renewal(gone=self.gone, unreached=self.unreached)
 
     def guarded_at(self) -> float:
         return self.guarded
@@ -71,6 +73,9 @@ class Held:
 
     def overdue(self) -> None:
         self._scene.told_overdue += 1
+
+    def give_up(self, run_ids: Collection[str]) -> None:
+        self._scene.given_up += run_ids
 
 
 def test_all_runs_are_renewed_in_one_call() -> None:
@@ -98,6 +103,28 @@ def test_runs_are_given_up_a_heartbeat_before_the_lease_ends() -> None:
     scene.moment += 0.5
     scene.lease.beat()
     assert scene.told_overdue == 1
+
+
+def test_only_the_runs_of_a_part_that_does_not_respond_are_given_up() -> None:
+    scene = Scene()
+    scene.lease.beat()
+    scene.unreached = ("run",)
+
+    for _ in range(5):  # 25 s: a heartbeat before the lease ends
+        scene.moment += 5.0
+        scene.lease.beat()
+    assert (scene.given_up, scene.told_overdue) == ([], 0)
+    scene.moment += 1.0
+    scene.lease.beat()
+
+    assert (scene.given_up, scene.told_overdue, scene.lease.is_overdue()) == (["run"], 0, False)
+    assert scene.lease.may_judge()  # the leases of other parts
+    scene.unreached = ()
+    scene.lease.beat()
+    assert not scene.lease.may_judge()  # the others renew first
+    scene.moment += 5.0
+    scene.lease.beat()
+    assert scene.lease.may_judge()
 
 
 def test_a_store_that_comes_back_in_time_changes_nothing() -> None:

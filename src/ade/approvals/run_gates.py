@@ -24,19 +24,21 @@ from ade.approvals.decisions import (
     whole_gate,
 )
 from ade.approvals.errors import Denied, InvalidPolicy, InvalidSubject, StepDenied, TooManyApprovals
-from ade.approvals.guard import GuardOccasion, GuardRulesVerdict
+from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict, rule_on
 from ade.approvals.model import AFTER_THE_FACT, MAX_STEP_REQUESTS, Decision, Gate, Vote
 from ade.approvals.repository import ApprovalInputs, counted, demanded, load_situation
 from ade.approvals.review_requests import TOO_LATE, ApprovalRequirement, review_of
-from ade.approvals.rulebook import USUAL, policies_of
+from ade.approvals.rulebook import USUAL, Rulebook, policies_of
 from ade.approvals.submission import apply_guard, case_of, log_denied, ruled
 from ade.approvals.usage import ApprovalUsage
 from ade.approvals.votes import LARGEST_STEP
+from ade.common.patterns import matches_any
 from ade.common.text import HIDDEN
-from ade.errors import InvalidTask
+from ade.errors import InvalidTask, StoreUnavailable
 from ade.failures import FailureKind, TaskError
 from ade.logs import Log
 from ade.stores.ports import Stores
+from ade.tasks.admission import is_rollback
 from ade.tasks.decisions import deadline_error, is_overdue
 from ade.tasks.enqueue import fresh_id
 from ade.tasks.model import MaybeRaw, Task
@@ -368,3 +370,25 @@ def _report_stale(task: Task, clearance: Clearance, version: str) -> None:
 def _refused(kind: FailureKind, message: str, *, retryable: bool = False) -> Failed:
     error = TaskError(kind=kind, type="Denied", message=message, retryable=retryable)
     return Failed(error, has_begun=False)
+
+
+# Rules that cannot be read: only what they certainly allow goes on.
+
+
+def check_on_stale_rules(task: Task, rulebook: Rulebook, *occasions: GuardOccasion) -> None:
+    """Raise StoreUnavailable unless rules that were in force a while ago let a task pass without approval.
+
+    Whatever needs more than the rules waits until they can be read again: reviews, previews, rules about arguments,
+    resources, or tags, and who may lock. So does a task that they deny, because they might have changed.
+    """
+    rules = [rule for rule in rulebook.guard if rule.name is None or matches_any((rule.name,), task.name)]
+    needs_facts = any(
+        rule.resources or rule.tags or rule.from_score is not None or rule.when or rule.paths for rule in rules
+    )
+    if task.review is None and not needs_facts and not (task.locks and rulebook.locks) and not is_rollback(task):
+        rulings = [rule_on(rulebook, GuardCase(name=task.name), each) for each in occasions if rulebook.guards(each)]
+        if all(ruling.verdict is GuardRulesVerdict.ALLOW for ruling in rulings):
+            return
+    raise StoreUnavailable(
+        f"the approval rules cannot be read, so {task.name} must wait: its partition of the cluster does not respond"
+    )

@@ -1,6 +1,6 @@
 """The `ade doctor` command: check settings, store, workers, and invariants."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -8,7 +8,7 @@ from ade.cli.command import command
 from ade.cli.exit_codes import ExitCode
 from ade.cli.output import Cell, Row
 from ade.composition.audit import audit_place
-from ade.errors import with_advice
+from ade.errors import StoreCorrupt, with_advice
 from ade.events.feed import events_after
 from ade.server.health import (
     Finding,
@@ -20,6 +20,7 @@ from ade.server.health import (
     of_store,
     of_workers,
     ok,
+    problem,
 )
 from ade.settings import DEFAULT
 from ade.stores.ports import Stores
@@ -67,7 +68,10 @@ def _settings(session: "Session") -> Finding:
 async def _of_store(session: "Session") -> list[Finding]:
     async with session.stores() as stores:
         findings = [finding async for finding in _examine(stores)]
-        findings.append(await of_audit(stores.events, audit_place(session.settings)))
+        try:
+            findings.append(await of_audit(stores.events, audit_place(session.settings)))
+        except StoreCorrupt as error:
+            findings.append(problem("audit", error.detail))
     return findings
 
 
@@ -79,6 +83,16 @@ async def _of_server(session: "Session", url: str) -> list[Finding]:
 
 
 async def _examine(stores: Stores) -> AsyncIterator[Finding]:
-    for part in (of_store, of_invariants, of_workers, of_queues, partial(of_readers, lag=events_after)):
-        async for finding in part(stores):
-            yield finding
+    parts: dict[str, Callable[[Stores], AsyncIterator[Finding]]] = {
+        "store": of_store,
+        "invariants": of_invariants,
+        "workers": of_workers,
+        "queues": of_queues,
+        "event log": partial(of_readers, lag=events_after),
+    }
+    for name, part in parts.items():
+        try:
+            async for finding in part(stores):
+                yield finding
+        except StoreCorrupt as error:  # the other parts may be readable
+            yield problem(name, error.detail)

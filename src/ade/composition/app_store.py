@@ -13,9 +13,11 @@ from weakref import WeakKeyDictionary
 from msgspec import structs
 
 from ade.accounts.model import normal_id
+from ade.approvals.guard import GuardOccasion
 from ade.approvals.repository import RulebookCache, written_in_run
 from ade.approvals.review_requests import inheriting
 from ade.approvals.rulebook import Rulebook, passes
+from ade.approvals.run_gates import check_on_stale_rules
 from ade.approvals.submission import store_held
 from ade.common.calls import Portal
 from ade.composition.audit import audit_place
@@ -87,12 +89,21 @@ class OpenStore:
 
     async def store(self, tasks: Sequence[Task]) -> list[Task]:
         """Store admitted tasks; the guard can hold them for approval. The store wakes a worker. Raises Denied."""
-        rulebook, runtime = await self.current_rules()
+        side, is_stale = self.side, False
+        self._rules_side = side
+        rules = side.fresh_rules()
+        if rules is None:
+            (rulebook, is_stale), (runtime, _) = await asyncio.gather(side.rules.latest(), side.runtime.latest())
+        else:
+            rulebook, runtime = rules
         tasks, run = self._authored(tasks), current_run.get()
         if TASK_TIMEOUT in runtime.values:
             tasks = runtime.limited(tasks)
         for task in tasks:
             if not passes(task, rulebook):
+                if is_stale:
+                    check_on_stale_rules(task, rulebook, GuardOccasion.ENQUEUE, GuardOccasion.RUN)
+                    continue
                 if run is not None:
                     tasks = await written_in_run(self.stores, run.task_id, tasks)
                 return await store_held(self.stores, self.payloads, tasks, rulebook)

@@ -100,8 +100,10 @@ def own_task_key(account: str, key: str) -> str:
     return own if len(own) <= MOST_TASK_KEY else f"account:{account}:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
-def standing(kept: StoredRequest | None, wanted: str, *, steady: int) -> KeyStanding:
-    """Return the state of a key. The fingerprint is compared first: a key belongs to one request."""
+def standing(kept: StoredRequest | None, wanted: str, *, steady: int, judged: int) -> KeyStanding:
+    """Return the state of a key. The fingerprint is compared first: a key belongs to one request. `judged` is the time
+    by which the end of a request is judged.
+    """
     if kept is None:
         return KeyStanding.FIRST
     if kept.fingerprint != wanted:
@@ -109,7 +111,7 @@ def standing(kept: StoredRequest | None, wanted: str, *, steady: int) -> KeyStan
     if kept.answer is not None:
         return KeyStanding.REPEAT
     # An end further away than RUNS_MS dates from before a reboot, which resets the steady clock.
-    return KeyStanding.RUNNING if steady < kept.runs_until <= steady + RUNS_MS else KeyStanding.ABANDONED
+    return KeyStanding.RUNNING if judged < kept.runs_until <= steady + RUNS_MS else KeyStanding.ABANDONED
 
 
 def refusal(state: KeyStanding) -> RequestRefused:

@@ -85,7 +85,8 @@ async def begin(
     async def step() -> BegunRequest | StoredResponse:
         kept = await _SHELF.get(stores, place)
         steady = stores.clock.steady()
-        state = standing(None if kept is None else kept.record, fingerprint, steady=steady)
+        judged = stores.clock.judged(runs_ms)
+        state = standing(None if kept is None else kept.record, fingerprint, steady=steady, judged=judged)
         if state is KeyStanding.REPEAT and kept is not None and kept.record.answer is not None:
             return again(kept.record.answer)
         if state not in (KeyStanding.FIRST, KeyStanding.ABANDONED):

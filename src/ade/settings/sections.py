@@ -49,7 +49,10 @@ class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
     partitions: Annotated[
         int, Meta(ge=1, le=4096), _about("parts a cluster's work is spread over; settled when a store is first used")
     ] = 16
-    task_stream: Annotated[str | None, _about("name of the streams of ready tasks; unset: <prefix>queue:tasks")] = None
+    task_stream: Annotated[
+        str | None,
+        _about("what the streams of ready tasks begin with, before :<queue>:<priority>; unset: <prefix>queue:tasks"),
+    ] = None
     group: Annotated[str | None, _about("name of the consumer group; unset: ade-workers")] = None
     result_stream: Annotated[
         str | None, _about("stream of outcomes for other programs; unset: <prefix>queue:results")
@@ -69,6 +72,14 @@ class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
     replicas: Annotated[_Count, _about("replicas that must confirm when durability is strong")] = 1
     confirm_timeout_s: Annotated[_Seconds, _about("how long to wait for them")] = 1.0
     allow_volatile: Annotated[bool, _about("accept a server that keeps no append-only file")] = False
+    stale_rules_s: Annotated[
+        float,
+        Meta(ge=0, le=86_400),
+        _about(
+            "on a cluster, how long rules and definitions are used while the partition that has them does not respond;"
+            " work that needs approval waits"
+        ),
+    ] = 300.0
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):

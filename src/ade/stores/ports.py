@@ -5,12 +5,12 @@ StoreUnavailable. Times are integer milliseconds. A store owns its clock, becaus
 server; decisions use `Stores.clock.now()`.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Raw, Struct
 
-from ade.errors import StaleWrite
+from ade.errors import StaleWrite, StoreUnavailable
 from ade.events.model import Event
 from ade.stores.resource_ports import AgentStore, DocumentStore, InboxStore, LockStore
 from ade.tasks.changes import Change
@@ -25,7 +25,12 @@ class Clock(Protocol):
         """Wall time in ms UTC, for records, due times, and schedules."""
 
     def steady(self) -> int:
-        """Time in ms that never jumps and is the same for all users of the store, for leases and rate limits."""
+        """Time in ms that is the same for all users of the store, for leases and rate limits. It never jumps on SQLite;
+        the clock of a Redis server can be set.
+        """
+
+    def judged(self, lease_ms: int) -> int:
+        """The steady time by which leases of this length are judged: an earlier one while the clock is not verified."""
 
 
 class ClaimRequest(Struct, frozen=True, kw_only=True):
@@ -48,6 +53,13 @@ class Renewal(Struct, frozen=True, kw_only=True):
 
     gone: Mapping[str, Status | None]  # run ID -> current task status; None if the task was deleted
     error: Exception | None = None  # why some runs were not renewed, although others were
+    unreached: Collection[str] = ()  # run IDs whose part of the store did not respond, while others did
+
+    def complete(self) -> "Renewal":
+        """Return this renewal. Raises StoreUnavailable if a part of the store did not respond."""
+        if self.unreached:
+            raise StoreUnavailable(f"a part of the store does not respond, so {len(self.unreached)} leases may expire")
+        return self
 
 
 class TaskQuery(Struct, frozen=True, kw_only=True):
@@ -338,6 +350,8 @@ class UpgradedStore(Struct, frozen=True, kw_only=True):
 class MaintenanceStore(Protocol):
     """Care of the store itself: its health, files, backups, and invariants."""
 
+    has_keys: bool  # whether other programs can replace single keys, so that these must be checked often
+
     async def check_invariants(self) -> list[str]:
         """Return a message for every broken invariant; empty if all hold."""
 
@@ -347,8 +361,10 @@ class MaintenanceStore(Protocol):
         Checks whose duration grows with the data, such as reading a whole file, run only if `thorough`.
         """
 
-    async def checkpoint(self) -> None:
-        """Run file maintenance; logs a warning if files exceed their limits."""
+    async def checkpoint(self, *, only_keys: bool = False) -> None:
+        """Run file maintenance; logs a warning if files exceed their limits. A store with keys repairs or reports those
+        that another program has replaced, with `only_keys` nothing else.
+        """
 
     async def check_writable(self) -> None:
         """Check that the store responds, and is still the one that was opened. A store in a file is also written to.
@@ -362,6 +378,10 @@ class MaintenanceStore(Protocol):
 
 class Wakeups(Protocol):
     """Wake-ups between processes. They can be lost or spurious, so every waiter also polls now and then."""
+
+    # How long a cached value can be used while the part of the store that has it does not respond; 0: not at all.
+    tolerance_s: float
+    announced: dict[str, int]  # wake-ups that arrived, by topic; `generation` also counts possibly missed ones
 
     def notify(self, topic: str) -> None:
         """Send a wake-up for a topic to all processes."""

@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from ade.errors import StoreError
+from ade.errors import StoreError, StoreUnavailable
 from ade.stores.ports import AGENT, DONE, INBOX, LOCK, LOST, RULES, STOP, WORK, Stores
 
 T = TypeVar("T")
@@ -52,8 +52,11 @@ class _WakeupSubscriber:
 class LocalWakeups:
     """Wakeups within one process, for in-memory stores; subclasses add other processes."""
 
+    tolerance_s = 0.0  # the store is in one place
+
     def __init__(self) -> None:
         self._topics = {topic: _Topic() for topic in TOPICS}
+        self.announced = dict.fromkeys(TOPICS, 0)
         self._lock = threading.Lock()
 
     def notify(self, topic: str) -> None:
@@ -95,10 +98,11 @@ class LocalWakeups:
     async def listen(self) -> None:
         await asyncio.Event().wait()  # wake-ups already arrive directly
 
-    def _wake(self, topic: str) -> None:
+    def _wake(self, topic: str, *, is_announced: bool = True) -> None:
         with self._lock:
             state = self._topics[topic]
             state.generation += 1
+            self.announced[topic] += is_announced
             waiters, state.waiters = state.waiters, []
         here = running_loop() if waiters or state.followers else None
         for follower in state.followers:
@@ -169,6 +173,50 @@ class SingleFlight:
 _OLDEST_S = 0.9  # a changed rule takes effect everywhere within 1 s, which includes the read
 _CHECK_AFTER_S = 0.6  # asking for changes is cheap, so it happens early enough for an enqueue to end within the second
 _REREAD_AFTER_S = 30.0  # a safety net for documents that were changed without ADE
+_SOON_S = 0.5  # how long a caller with an old value waits for a new one
+
+
+class Refresh(Generic[T]):
+    """Reads a value again for callers that have an old one, and can go on with it if the store does not respond.
+
+    The first callers wait a moment for the read. While the store does not respond, no further caller waits.
+    """
+
+    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
+        self._read = read
+        self._reading: asyncio.Task[T] | None = None
+        self._is_failing = False
+
+    async def soon(self) -> T | None:
+        """Return the value; None if the store does not respond. Raises other errors of the store."""
+        if self._reading is None:
+            self._reading = asyncio.get_running_loop().create_task(self._attempt())
+            self._reading.add_done_callback(_retrieve)
+        reading = self._reading
+        await asyncio.wait({reading}, timeout=0 if self._is_failing else _SOON_S)
+        if not reading.done():
+            self._is_failing = True
+            return None
+        try:
+            return reading.result()
+        except StoreUnavailable:
+            return None
+
+    async def _attempt(self) -> T:
+        is_failing = False
+        try:
+            return await self._read()
+        except StoreUnavailable:
+            is_failing = True
+            raise
+        finally:
+            self._is_failing, self._reading = is_failing, None
+
+
+def _retrieve(reading: "asyncio.Task[T]") -> None:
+    """Mark the error of a read as handled, because no caller may have waited for it."""
+    if not reading.cancelled():
+        reading.exception()
 
 
 class CachedDocument(Generic[T]):
@@ -191,9 +239,11 @@ class CachedDocument(Generic[T]):
         self._clock = clock
         self._value: T | None = None
         self._generation = -1  # notification counter at the time of the read
+        self._announced = -1  # the number of changes that were announced before the read
         self._read_at = 0.0
         self._current_at = 0.0  # the last moment at which the value is known to have been current
         self._reading = SingleFlight()
+        self._refresh = Refresh(self.current)
 
     async def current(self) -> T:
         """Return the value, at most one second old and newer than any notification.
@@ -206,6 +256,25 @@ class CachedDocument(Generic[T]):
         async with self._reading:
             value = self.fresh()
             return await self._read() if value is None else value
+
+    async def latest(self) -> tuple[T, bool]:
+        """Return the value, and whether it is stale: the part of the store that has it does not respond.
+
+        A stale value was current at most `Wakeups.tolerance_s` ago, and no change was announced since. Raises
+        StoreUnavailable if there is none.
+        """
+        value = self.fresh()
+        if value is not None:
+            return value, False
+        if self._stale() is None:
+            return await self.current(), False
+        value = await self._refresh.soon()
+        if value is not None:
+            return value, False
+        stale = self._stale()
+        if stale is None:  # it became too old, or was changed
+            raise StoreUnavailable("the rules cannot be read, and those read before are no longer in force or too old")
+        return stale, True
 
     def fresh(self) -> T | None:
         """The same as `current` without waiting, for any thread; None if the value must be read."""
@@ -222,11 +291,19 @@ class CachedDocument(Generic[T]):
         """Return the last value, however old, for any thread; None before the first `current`."""
         return self._value
 
+    def _stale(self) -> T | None:
+        """Return the last value if it can be used while it cannot be read."""
+        wakeups = self._stores.wakeups
+        is_recent = self._clock() - self._current_at < wakeups.tolerance_s
+        return self._value if is_recent and wakeups.announced[RULES] == self._announced else None
+
     async def _read(self) -> T:
         # Taken before the read, so that a change during the read causes another one. `lag_s` subscribes.
-        self._stores.wakeups.lag_s(RULES)
-        generation, at = self._stores.wakeups.generation(RULES), self._clock()
+        wakeups = self._stores.wakeups
+        wakeups.lag_s(RULES)
+        generation, announced, at = wakeups.generation(RULES), wakeups.announced[RULES], self._clock()
         value = self._value = await self._load(self._stores, self._value)
         self._read_at = self._current_at = at
+        self._announced = announced
         self._generation = generation
         return value

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from ade.errors import InvalidArguments, UnknownName
 from ade.stores.ports import Stores
-from ade.stores.wakeups import SingleFlight
+from ade.stores.wakeups import Refresh, SingleFlight
 from ade.tasks.admission import is_own_step
 from ade.tasks.arguments import CODING_ERRORS, check_against_schema, to_json, to_plain
 from ade.tasks.model import Definition
@@ -68,7 +68,8 @@ class DefinitionCache:
     """A cache of the registered definitions, at most one second old.
 
     A missing name causes another read, so a new definition is found immediately or after the 0.1 s minimum between
-    two reads. Concurrent callers share one read.
+    two reads. Concurrent callers share one read. While the part of the store that has the definitions does not respond,
+    older ones are used, up to `Wakeups.tolerance_s`.
     """
 
     def __init__(
@@ -84,14 +85,28 @@ class DefinitionCache:
         self._known: Mapping[str, Definition] = {}
         self._read_at = float("-inf")
         self._turn = SingleFlight()
+        self._asked_at = float("-inf")  # by the last caller that needs newer definitions than there are
+        self._asked: Collection[str] = ()
+        self._refresh = Refresh(self._read_newer)
 
     async def including(self, names: Collection[str]) -> Mapping[str, Definition]:
         """Return definitions at most a second old, including those of these names if they exist."""
         asked_at = self._clock()
-        if not self._suffices(names, asked_at):
-            async with self._turn:
-                if not self._suffices(names, asked_at):
-                    await self._read()
+        if self._suffices(names, asked_at):
+            return self._known
+        self._asked_at, self._asked = asked_at, names
+        is_recent = asked_at - self._read_at < self._stores.wakeups.tolerance_s
+        if is_recent and all(name in self._known for name in names):
+            await self._refresh.soon()
+        else:
+            await self._read_newer()
+        return self._known
+
+    async def _read_newer(self) -> Mapping[str, Definition]:
+        asked_at, names = self._asked_at, self._asked
+        async with self._turn:
+            if not self._suffices(names, asked_at):
+                await self._read()
         return self._known
 
     def _suffices(self, names: Collection[str], asked_at: float) -> bool:

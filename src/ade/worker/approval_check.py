@@ -5,12 +5,23 @@ from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from msgspec import structs
+
 from ade.accounts.model import SYSTEM
 from ade.approvals.decisions import is_bypassed, is_resumed, whole_gate
 from ade.approvals.digest import has_changed, wants_versions
+from ade.approvals.guard import GuardOccasion
+from ade.approvals.model import Review
 from ade.approvals.repository import RulebookCache
 from ade.approvals.rollback import NEEDLESS, is_needless
-from ade.approvals.run_gates import RunStep, check_before_run, check_tool_call, request_step_approval
+from ade.approvals.rulebook import passes
+from ade.approvals.run_gates import (
+    RunStep,
+    check_before_run,
+    check_on_stale_rules,
+    check_tool_call,
+    request_step_approval,
+)
 from ade.approvals.submission import admitted, follow_up, previewed
 from ade.errors import StoreUnavailable
 from ade.settings.runtime import RuntimeSettingsCache
@@ -54,9 +65,14 @@ class ApprovalChecker:
         """Store the tasks that a run enqueues, after the guard has checked them."""
         assert self._rules is not None  # opened before the first run
         assert self._runtime is not None
-        rulebook, runtime = await asyncio.gather(self._rules.current(), self._runtime.current())
+        (rulebook, is_stale), (runtime, _) = await asyncio.gather(self._rules.latest(), self._runtime.latest())
         now = self._stores.clock.now()
         new = [admit(task, now=now) for task in runtime.limited(tasks)]
+        if is_stale:
+            for task in new:
+                if not passes(task, rulebook):
+                    check_on_stale_rules(task, rulebook, GuardOccasion.ENQUEUE, GuardOccasion.RUN)
+            return await enqueue_plan(self._stores, self._payloads, new)
         held = await admitted(self._stores, self._payloads, new, rulebook)
         stored = await enqueue_plan(self._stores, self._payloads, held)
         await follow_up(self._stores, self._payloads, stored)
@@ -86,9 +102,13 @@ class ApprovalChecker:
         return await self._check(run, run.handler, self._rules, previews)
 
     async def _check(self, run: Run, handler: Handler, rules: RulebookCache, previews: PreviewRunner) -> Outcome | None:
-        rulebook = await rules.current()
+        rulebook, is_stale = await rules.latest()
         has_preview, is_late = handler.definition.has_preview, is_overdue(run.task, self._stores.clock.now())
         if run.task.review is None and not has_preview and not is_late and not rulebook.guard:
+            return None
+        if is_stale and not is_late:  # what needs approval waits, and so does what was sent with a preview
+            waiting = structs.replace(run.task, review=Review(has_preview=True)) if has_preview else run.task
+            check_on_stale_rules(waiting, rulebook, GuardOccasion.RUN)
             return None
         is_as_previewed = partial(self._is_as_previewed, run, handler, previews) if has_preview else None
         return await check_before_run(

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ade.locks.model import LockLimits
 from ade.settings.sections import WorkerSettings
@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 
 
 Ended = tuple[Run, Outcome]
+
+
+class Finished(NamedTuple):
+    """What became of ended runs: the IDs of tasks that were returned to the queue, and outcomes that must be sent again
+    later, because their part of the store does not respond.
+    """
+
+    released: Sequence[str]
+    unanswered: Sequence[Ended] = ()
 
 
 class LocksOfRuns(Protocol):
@@ -75,10 +84,10 @@ class WorkerBackend(Protocol):
         thread. Raises AdeError.
         """
 
-    async def finish(self, batch: Sequence[Ended]) -> list[str]:
+    async def finish(self, batch: Sequence[Ended]) -> Finished:
         """Record these outcomes, and return once each is answered. A lost response is requested again.
 
-        Returns the IDs of the tasks that were returned to the queue.
+        If a part of the store does not respond while others do, its outcomes are returned to be sent again.
         """
 
     async def ask(self, run: Run, request: Request) -> Any:

@@ -12,6 +12,7 @@ from ade.worker.backend import Ended, WorkerBackend
 from ade.worker.run import Run
 from ade.worker.state import ClaimTrigger, WorkerState
 
+_AGAIN_S = 0.5  # before an outcome is sent again to a part of the store that does not respond
 log = Log("ade.worker")
 
 
@@ -27,6 +28,8 @@ class Completer:
         self._waiting: deque[Ended] = deque()
         self._lanes: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        self._later: list[Ended] = []  # outcomes whose part of the store does not respond
+        self._again: asyncio.TimerHandle | None = None
         self._context = contextvars.copy_context()  # a lane must not inherit the context of a run
         self.released: list[str] = []  # IDs of tasks that were returned to the queue
 
@@ -50,8 +53,12 @@ class Completer:
     async def close(self) -> None:
         """Abandon outcomes that are not confirmed yet."""
         self._is_closed = True
-        while self._waiting:
-            self._let_go(self._waiting.popleft()[0])
+        if self._again is not None:
+            self._again.cancel()
+        for run, _ in (*self._waiting, *self._later):
+            self._let_go(run)
+        self._waiting.clear()
+        self._later.clear()
         lanes = list(self._lanes)
         for lane in lanes:
             lane.cancel()
@@ -100,7 +107,10 @@ class Completer:
         A lane that the program cancelled, with all tasks of its loop, passes its batch to the next lane.
         """
         try:
-            self.released += await self._backend.finish(batch)
+            finished = await self._backend.finish(batch)
+            self.released += finished.released
+            if finished.unanswered and not self._is_closed:
+                batch = self._postpone(batch, finished.unanswered)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and lane.cancelling():
                 if not self._is_closed:
@@ -115,6 +125,20 @@ class Completer:
                 self._let_go(run)
             self._trigger.room_freed()
             self._trigger.settled()
+
+    def _postpone(self, batch: Sequence[Ended], unanswered: Sequence[Ended]) -> list[Ended]:
+        """Send outcomes again after a pause, while those of other parts of the store go on. Returns the settled."""
+        self._later += unanswered
+        if self._again is None:
+            self._again = asyncio.get_running_loop().call_later(_AGAIN_S, self._send_again)
+        left = {run.id for run, _ in unanswered}
+        return [(run, outcome) for run, outcome in batch if run.id not in left]
+
+    def _send_again(self) -> None:
+        self._again = None
+        self._waiting.extend(self._later)
+        self._later.clear()
+        self._start_lane()
 
     def _let_go(self, run: Run) -> None:
         self._state.drop(run)

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from ade.errors import AdeError
@@ -42,6 +42,9 @@ class LeasedRuns(Protocol):
     def overdue(self) -> None:
         """Give up all runs: their leases may expire before the store responds."""
 
+    def give_up(self, run_ids: Collection[str]) -> None:
+        """Give these runs up: their part of the store does not respond."""
+
 
 class LeaseThread:
     """Renews until stopped, and reports lost leases to the runs."""
@@ -63,6 +66,7 @@ class LeaseThread:
         self._asked = threading.Event()
         self._stopping = False
         self._failures = 0
+        self._unreached: dict[str, float] = {}  # run whose part of the store does not respond -> its last renewal
         self._recovered_at = float("-inf")  # when the first renewal after a failed one succeeded
         self.renewed_at = clock()
         self._thread = threading.Thread(target=self._run, name="ade-lease", daemon=True)
@@ -108,9 +112,20 @@ class LeaseThread:
             if self.is_overdue():
                 self._runs.overdue()
             return
-        if self._failures:
+        if self._failures or (self._unreached and not renewal.unreached):
             self._failures, self._recovered_at = 0, self._clock()
+        self._note_unreached(renewal.unreached)
         self.renewed_at = began
+
+    def _note_unreached(self, run_ids: Collection[str]) -> None:
+        """Give up the runs whose part of the store has not responded for too long. The others go on."""
+        self._unreached = {run_id: self._unreached.get(run_id, self.renewed_at) for run_id in run_ids}
+        now = self._clock()
+        late = [run_id for run_id, since in self._unreached.items() if now - since > self._patience_s]
+        if run_ids:
+            log.warning("lease.not_renewed", error="a part of the store does not respond", runs=len(run_ids))
+        if late:
+            self._runs.give_up(late)
 
     def _run(self) -> None:
         while not self._stopping:
@@ -118,7 +133,7 @@ class LeaseThread:
                 self.beat()
             except Exception:  # the thread must live as long as the worker
                 log.exception("lease.beat_failed")
-            self._asked.wait(self._heartbeat_s / 4 if self._failures else self._heartbeat_s)
+            self._asked.wait(self._heartbeat_s / 4 if self._failures or self._unreached else self._heartbeat_s)
             if self._asked.is_set():
                 self._asked.clear()
                 time.sleep(_BREATH_S)
@@ -147,6 +162,14 @@ class RunsOnLoop:
 
     def overdue(self) -> None:
         self._loop.call_soon_threadsafe(self._runs.stop_all, StopReason.UNREACHABLE)
+
+    def give_up(self, run_ids: Collection[str]) -> None:
+        self._loop.call_soon_threadsafe(self._give_up, run_ids)
+
+    def _give_up(self, run_ids: Collection[str]) -> None:
+        for run_id in run_ids:
+            if (run := self._state.held.get(run_id)) is not None:
+                self._runs.stop(run, StopReason.UNREACHABLE)
 
     async def watch(self, lease: LeaseThread, every_s: float) -> None:
         """Record that the loop is not blocked, and detect renewals that hang instead of failing.

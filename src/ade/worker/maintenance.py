@@ -62,7 +62,10 @@ def standard_jobs(
     trim = partial(sweep.trim_events, stores, retention_s=settings.events.retention_s)
     effects = partial(sweep.prune_effects, stores, retention_s=kept.effect_retention_s)
     inboxes = partial(sweep.forget_inboxes, stores, retention_s=kept.inbox_retention_s)
+    has_keys = stores.maintenance.has_keys
+    look_at_keys = partial(sweep.checkpoint, stores, only_keys=True)
     return [
+        *([MaintenanceJob(name="keys", every_s=max(quick, 1.0), perform=look_at_keys)] if has_keys else []),
         MaintenanceJob(name="settle", every_s=quick, perform=settle, may_run=may_judge_leases),
         MaintenanceJob(name="locks", every_s=quick, perform=partial(sweep.serve_locks, stores)),
         MaintenanceJob(name="schedules", every_s=quick, perform=fire_schedules),

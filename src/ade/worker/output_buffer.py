@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from ade.errors import StoreError
+from ade.errors import StoreError, StoreUnavailable
 from ade.logs import Log
 from ade.stores.ports import Clock, OutputStore
 from ade.tasks.model import OutputLine
@@ -56,6 +56,8 @@ class OutputBuffer:
             try:
                 await self._store.append(lines)
             except StoreError as error:
+                if isinstance(error, StoreUnavailable) and error.answers:
+                    lines = [line for line, answer in zip(lines, error.answers, strict=True) if answer is not None]
                 self._lines = lines + self._lines
                 log.warning("output.kept_back", lines=len(self._lines), error=str(error))
             except Exception:  # one line cannot be stored: the others can

@@ -13,7 +13,7 @@ import msgspec
 from ade import VERSION
 from ade.approvals.rollback import prepare_rollbacks
 from ade.common.gcra import RateState, next_allowed_ms
-from ade.errors import STORE_TROUBLE, AdeError, StaleWrite
+from ade.errors import STORE_TROUBLE, AdeError, StaleWrite, StoreUnavailable
 from ade.locks.task_locks import StoreRunLocks
 from ade.logs import Log
 from ade.settings import Settings
@@ -26,7 +26,7 @@ from ade.tasks.model import Definition, Task, Worker
 from ade.tasks.outcomes import Deferred, Failed, Released, Succeeded, Withheld
 from ade.tasks.payloads import Payloads
 from ade.worker.approval_check import ApprovalChecker
-from ade.worker.backend import Ended, LocksOfRuns, WorkerOptions
+from ade.worker.backend import Ended, Finished, LocksOfRuns, WorkerOptions
 from ade.worker.capacity import AgentCapacity
 from ade.worker.child_pool import ProcessGroupRegistry
 from ade.worker.context_backend import StoreContextBackend
@@ -125,7 +125,7 @@ class StoreBackend:
             log.exception("lease.renewal_incomplete")
         return renewal
 
-    def finish(self, batch: Sequence[Ended]) -> Coroutine[Any, Any, list[str]]:
+    def finish(self, batch: Sequence[Ended]) -> Coroutine[Any, Any, Finished]:
         return self._commits.write(batch)
 
     def ask(self, run: Run, request: Request) -> Coroutine[Any, Any, Any]:
@@ -382,8 +382,8 @@ class StoreCommits:
         self._dice = randomness
         self._tells_all = log.tells_all()
 
-    async def write(self, batch: Sequence[Ended]) -> list[str]:
-        """Commit a batch. Returns the IDs of the tasks that were returned to the queue."""
+    async def write(self, batch: Sequence[Ended]) -> Finished:
+        """Commit a batch. Outcomes whose part of the store does not respond while others do are left to the caller."""
         if self._outputs:
             await self._outputs.flush()
         now = self._stores.clock.now()
@@ -391,7 +391,11 @@ class StoreCommits:
         answers = await self._until_answered(changes)
         done = work = False
         released: list[str] = []
-        for (run, _), (change, answer) in zip(batch, answers, strict=True):
+        unanswered: list[Ended] = []
+        for (run, outcome), (change, answer) in zip(batch, answers, strict=True):
+            if isinstance(answer, StoreUnavailable):
+                unanswered.append((run, outcome))
+                continue
             if answer is not None:
                 _tell_thrown_away(change, answer)
                 continue
@@ -407,7 +411,7 @@ class StoreCommits:
             self._stores.wakeups.notify(DONE)
         if work:
             self._stores.wakeups.notify(WORK)
-        return released
+        return Finished(released, unanswered)
 
     def _change(self, run: Run, outcome: object, now: int) -> Change:
         """Return the change for an outcome. An invalid one, as middleware may return, fails only its own task."""
@@ -428,6 +432,9 @@ class StoreCommits:
                 answers = await self._stores.tasks.commit_each(changes)
                 return list(zip(changes, answers, strict=True))
             except STORE_TROUBLE as error:  # keep the outcome and retry
+                if isinstance(error, StoreUnavailable) and error.answers:  # the rest is committed
+                    log.warning("commit.repeated", tasks=len(changes), error=str(error))
+                    return list(zip(changes, error.answers, strict=True))
                 log.warning("commit.repeated", tasks=len(changes), error=str(error), pause_s=pause)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)

@@ -284,9 +284,9 @@ async def remove_orphans(stores: Stores, limit: int = 1_000) -> int:
     return removed
 
 
-async def checkpoint(stores: Stores) -> int:
-    """Run the store's checkpoint, which limits the size of its files."""
-    await stores.maintenance.checkpoint()
+async def checkpoint(stores: Stores, *, only_keys: bool = False) -> int:
+    """Run the store's checkpoint, which limits the size of its files, and repairs or reports replaced keys."""
+    await stores.maintenance.checkpoint(only_keys=only_keys)
     return 0
 
 

@@ -5,6 +5,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ade.stores.redis.client.options import RedisAddress
 from ade.stores.redis.clock import ServerClock
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
@@ -13,11 +14,12 @@ from tests.stores.redis.counting import linked
 MS = 1_000_000  # in ns
 START = 1_700_000_000_000  # ms, what the server shows when this machine's monotonic clock shows `BASE`
 BASE = time.monotonic_ns() + 3600 * 1000 * MS
+SERVER = RedisAddress("localhost", 6379)
 
 
 def measured(clock: ServerClock, server_ms: float, local_ms: float, round_trip_ms: float = 2) -> None:
     middle, half = BASE + int(local_ms * MS), int(round_trip_ms * MS / 2)
-    clock.observe(int(server_ms * 1000), middle - half, middle + half)
+    clock.observe(int(server_ms * 1000), middle - half, middle + half, SERVER)
 
 
 def shown(clock: ServerClock, local_ms: float) -> int:
@@ -83,16 +85,16 @@ def test_it_never_goes_backwards(steps: list[tuple[int, int | None, int]]) -> No
 
 def test_it_wants_to_be_measured_at_first_and_then_every_ten_seconds() -> None:
     clock = ServerClock()
-    assert clock.due(BASE)
+    assert clock.due(BASE, SERVER)
     measured(clock, START, 0)
 
-    assert not clock.due(BASE + 9000 * MS)
-    assert clock.due(BASE + 11_000 * MS)
+    assert not clock.due(BASE + 9000 * MS, SERVER)
+    assert clock.due(BASE + 11_000 * MS, SERVER)
 
 
 async def test_traffic_measures_the_time_of_a_real_server(server_binary: Binary, server_pool: Pool) -> None:
     async with linked(server_pool.standalone(server_binary.kind).url) as link:
-        assert not link.server_clock.due(time.monotonic_ns())  # opening it was traffic
+        assert not link.server_clock.due(time.monotonic_ns(), link.place.addresses[0])  # opening it was traffic
         await link.server_clock.measure(link)
 
         [before] = await link.ask(0, ("TIME",))

@@ -17,7 +17,7 @@ from ade.stores.redis.keys import ANY, KEYS, families_of, names_of
 from ade.stores.redis.scripts import LUA
 from ade.testing import TestClock
 from docs.generators.redis_store import state_places
-from tests.architecture.repository import SOURCE
+from tests.architecture.repository import ROOT, SOURCE
 from tests.conformance.scene import Scene, raw
 from tests.domain import (
     Agent,
@@ -255,6 +255,43 @@ async def test_keys_with_names_of_their_own_are_in_the_table_too() -> None:
     assert {"queue:tasks:<queue>:<priority>", "queue:results", "queue:dlq"} <= await scene.patterns()
     assert families_of("somebody:elses", names_of(own, None)) == []
     await scene.stores.close()
+
+
+NAMES = re.compile(r"^\| `redis\.(\w+) = \"([^\"]+)\"` \| `([^`]+)`", re.MULTILINE)
+
+
+def documented_names() -> dict[str, tuple[str, str]]:
+    """Setting -> its value in the example of the reference page, and the name that the page says this makes."""
+    page = (ROOT / "docs" / "reference" / "store-redis.md").read_text()
+    return {setting: (value, name) for setting, value, name in NAMES.findall(page)}
+
+
+@pytest.mark.parametrize("kind", ["server", "cluster"])
+async def test_streams_and_groups_have_the_names_that_the_reference_page_gives(kind: str) -> None:
+    named = documented_names()
+    assert set(named) == {"task_stream", "result_stream", "dlq_stream", "group"}
+    own = structs.replace(PLAIN, partitions=1, **{setting: value for setting, (value, _) in named.items()})
+    url = POOL.standalone("valkey").url if kind == "server" else POOL.cluster("valkey").url
+    clock = TestClock()
+    scene = Place(await open_redis(url, own, clock), clock)
+    await work_of_every_kind(scene)
+
+    tag = "" if kind == "server" else "{p0}:"
+    patterns = {name for setting, (_, name) in named.items() if setting != "group"}
+    keys = [key for key in await scene._keys(0) if not key.startswith("ade:")]
+    found = {_pattern_of(key, tag, patterns) for key in keys}
+    assert found == patterns, keys
+    for key in keys:
+        if key.startswith(f"{tag}stream:task:"):
+            [group] = await scene.command("XINFO", "GROUPS", key)
+            assert named["group"][1].encode() in group, "the group of the workers"
+    await scene.stores.close()
+
+
+def _pattern_of(key: str, tag: str, patterns: set[str]) -> str:
+    """The documented name that a key has."""
+    [pattern] = [each for each in patterns if re.fullmatch(re.escape(tag) + re.sub(r"<\w+>", r"[^:]+", each), key)]
+    return pattern
 
 
 def test_scripts_and_modules_name_no_key_that_is_not_in_the_table() -> None:

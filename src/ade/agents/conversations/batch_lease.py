@@ -98,9 +98,9 @@ _AGAIN_S = 0.2  # retry delay after the store was unreachable
 log = Log("ade.pumps")
 
 
-def is_leased(inbox: Inbox, clock: Clock) -> bool:
-    """Return whether a batch of the inbox has a live lease."""
-    return inbox.lease is not None and inbox.lease.until > clock.steady()
+def is_leased(inbox: Inbox, clock: Clock, lease_ms: int) -> bool:
+    """Return whether a batch of the inbox has a live lease, or one that cannot be judged yet."""
+    return inbox.lease is not None and inbox.lease.until > clock.judged(lease_ms)
 
 
 async def take(
@@ -114,7 +114,7 @@ async def take(
 
     def decide(inbox: Inbox) -> InboxChange[ItemBatch | None]:
         nonlocal asked_at
-        if inbox.consumer != consumer or is_leased(inbox, clock):
+        if inbox.consumer != consumer or is_leased(inbox, clock, lease_ms):
             return changed(inbox, None)
         asked_at = asyncio.get_running_loop().time()
         taker = BatchClaimant(lease_id=lease_id, holder=holder, lease_ms=lease_ms, steady=clock.steady())

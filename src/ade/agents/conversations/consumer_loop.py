@@ -362,8 +362,9 @@ class ConversationConsumer:
         self._inbox.forget()
         if inbox.consumer != self._consumer:
             return False
-        if inbox.lease is not None and is_leased(inbox, self._clock):  # of a lost loop
-            await either(self._woken, (inbox.lease.until - self._clock.steady() + 1) / 1000)
+        if inbox.lease is not None and is_leased(inbox, self._clock, self._options.lease_ms):
+            left_s = (inbox.lease.until - self._clock.steady() + 1) / 1000  # of a lost loop
+            await either(self._woken, left_s if left_s > 0 else self._options.refused_s)
             return True
         if blocking_item(inbox.items, self._waking):
             self.is_blocked = True

@@ -40,6 +40,7 @@ from ade.tasks.identifiers import check_inbox_id
 DecisionResult = TypeVar("DecisionResult")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.1
 _PATIENCE_S = 10.0
+_LEASE_MS = 30_000  # the usual length, where the holder is not asked
 
 _Lines = WeakValueDictionary[str, asyncio.Lock]
 _lines: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[InboxStore, _Lines]] = WeakKeyDictionary()
@@ -214,7 +215,10 @@ class DurableInbox:
         )
 
     def _taker(self, lease_id: str, holder: str, lease_ms: int) -> BatchClaimant:
-        return BatchClaimant(lease_id=lease_id, holder=holder, lease_ms=lease_ms, steady=self._stores.clock.steady())
+        clock = self._stores.clock
+        return BatchClaimant(
+            lease_id=lease_id, holder=holder, lease_ms=lease_ms, steady=clock.steady(), judged=clock.judged(lease_ms)
+        )
 
     async def renew(self, lease_id: str, *, lease_ms: int) -> BatchLease:
         """Renew the lease. Raises StaleLease."""
@@ -253,7 +257,7 @@ class DurableInbox:
     async def state(self) -> Inbox:
         """Return the current inbox; a batch with an expired lease is back at the head."""
         inbox = await self._stores.inboxes.load(self.id)
-        return conversations_rules.expire(inbox, steady=self._stores.clock.steady()).after
+        return conversations_rules.expire(inbox, steady=self._stores.clock.judged(_LEASE_MS)).after
 
     async def _do_freed(
         self, decide: Callable[[Inbox], InboxChange[DecisionResult]], check: Check | None = None
@@ -263,7 +267,7 @@ class DurableInbox:
         def freed(inbox: Inbox) -> InboxChange[DecisionResult]:
             if check is not None:
                 check(inbox)
-            expired = conversations_rules.expire(inbox, steady=self._stores.clock.steady())
+            expired = conversations_rules.expire(inbox, steady=self._stores.clock.judged(_LEASE_MS))
             return joined(expired, decide(expired.after))
 
         return await self._do(freed)

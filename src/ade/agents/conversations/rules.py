@@ -218,6 +218,7 @@ class BatchClaimant(Struct, frozen=True, kw_only=True):
     holder: str
     lease_ms: int
     steady: int
+    judged: int | None = None  # the time by which earlier leases are judged, if it is another
 
     @property
     def until(self) -> int:
@@ -231,7 +232,7 @@ def take(inbox: Inbox, taker: BatchClaimant, reason: BlockedReason | None = None
     """
     if _is_held_by(inbox, taker.lease_id):
         return _held(inbox, taker)
-    freed = expire(inbox, steady=taker.steady)
+    freed = expire(inbox, steady=taker.steady if taker.judged is None else taker.judged)
     opened = joined(freed, pass_gate(freed.after, reason))
     count = head_run(opened.after.waiting) if opened.answer else 0
     return joined(opened, _lease(opened.after, taker, count))
@@ -241,7 +242,7 @@ def take_items(inbox: Inbox, taker: BatchClaimant, count: int) -> InboxChange[It
     """As `consume_items`, with a lease."""
     if _is_held_by(inbox, taker.lease_id):
         return _held(inbox, taker)
-    freed = expire(inbox, steady=taker.steady)
+    freed = expire(inbox, steady=taker.steady if taker.judged is None else taker.judged)
     if freed.after.lease is not None:
         return joined(freed, changed(freed.after, None))
     return joined(freed, _lease(freed.after, taker, min(count, freed.after.length)))

@@ -72,8 +72,9 @@ class RedisAgents:
 
     async def _apply(self, verb: str, agent_id: str, about: dict[str, Any]) -> list[Any]:
         """Run lua/agent.lua. If it notified processes that wait for a unit, wake the waiters of this process too."""
-        request = {"verb": verb, "agent": agent_id, **about}
-        is_notified, *answer = await self._link.run("agent", self._partition(agent_id), request)
+        partition = self._partition(agent_id)
+        request = {"verb": verb, "agent": agent_id, "clock": self._link.verified(partition), **about}
+        is_notified, *answer = await self._link.run("agent", partition, request)
         if is_notified:
             self._wakeups.published(AGENT)
         return list(answer)

@@ -104,12 +104,14 @@ class OrphanBlobs:
 
     async def remove(self, older_than_ms: int, limit: int) -> int:
         """Check tasks whose blobs were last checked `older_than_ms` ago. Return how many tasks did not exist."""
-        removed = 0
-        for partition in range(self._link.partitions):
-            now = await self._link.time(partition)
-            while removed < limit and (seen := await self._old(partition, now - older_than_ms)):
+
+        async def remove_in(partition: int, left: int, patience_s: float | None) -> int:
+            removed, now = 0, await self._link.time(partition, patience_s=patience_s)
+            while removed < left and (seen := await self._old(partition, now - older_than_ms)):
                 removed += await self._sift(partition, seen, now)
-        return removed
+            return removed
+
+        return await self._link.reach.in_turn(range(self._link.partitions), remove_in, limit)
 
     async def _old(self, partition: int, moment: int) -> dict[str, int]:
         """IDs of tasks with blobs in this partition, and when these were stored or last checked."""

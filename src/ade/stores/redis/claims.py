@@ -15,14 +15,15 @@ from ade.errors import StoreUnavailable
 from ade.logs import Log
 from ade.stores.ports import ClaimRequest
 from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.client.topology import SHORT_PATIENCE_S
 from ade.stores.redis.codec import UNREADABLE, Record, read_aged, remains_of
 from ade.stores.redis.commits import RedisCommits
-from ade.stores.redis.partitions import Partitions, ReachablePartitions
+from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.sweeps import claim_job
 from ade.stores.redis.upgrade import SchemaWatch
-from ade.tasks.decisions import fail_run
+from ade.tasks.decisions import fail_run, release
 from ade.tasks.model import Task
-from ade.tasks.outcomes import Failed
+from ade.tasks.outcomes import NOT_STARTED, Failed, Released
 
 # Limits of a task name with tasks in several partitions: one claimer at a time counts over all of them.
 
@@ -120,6 +121,8 @@ async def _take(link: RedisClient, holder: str, ttl_ms: int) -> bool:
         return False
 
 
+_RETURN_PAUSE_S = 0.2
+_NO_QUEUE = ("!none",)  # no queue has such a name
 _UNKNOWN_S = 2.0  # how long names with limits are skipped after a partition did not report its usage
 _log = Log("ade.store")
 Claimed = tuple[int, Task]  # seq and task
@@ -133,7 +136,8 @@ class RedisClaims:
         self._link = link
         self._places = places
         self._committing = committing
-        self._reach = ReachablePartitions(link)
+        self._reach = link.reach
+        self._returning: set[asyncio.Task[None]] = set()  # claims whose responses were lost
         self._schema = SchemaWatch(link)
         self._limits_unknown_until = 0.0
 
@@ -183,8 +187,18 @@ class RedisClaims:
                 parts.append((partition, structs.replace(request, run_ids=left[:share])))
                 left = left[share:]
             extra = {"limited": "skip", "of": request.run_ids[0]}
-            asked = (self._claim_from(*part, request_id, extra) for part in parts)
-            for (partition, part), got in zip(parts, await asyncio.gather(*asked), strict=True):
+            asked = (self._claim_from(*part, request_id, extra, SHORT_PATIENCE_S) for part in parts)
+            given = await asyncio.gather(*asked, return_exceptions=True)
+            if all(isinstance(got, StoreUnavailable) for got in given) and not claimed:
+                raise given[0]  # type: ignore[misc]  # the caller repeats the request
+            for (partition, part), got in zip(parts, given, strict=True):
+                if isinstance(got, StoreUnavailable):
+                    self._reach.note(partition, got)
+                    self._return_later(partition, part, request_id, extra)
+                    open_to.remove(partition)
+                    continue
+                if isinstance(got, BaseException):
+                    raise got
                 claimed += got
                 left += _unused(part.run_ids, got)
                 if len(got) < len(part.run_ids):
@@ -198,7 +212,7 @@ class RedisClaims:
     ) -> list[Claimed]:
         """Claim names with limits in order. One claimer at a time, because limits count over all partitions."""
         free = structs.replace(request, names=request.names - {name for *_, name in first.ranked if name})
-        if time.monotonic() < self._limits_unknown_until:
+        if time.monotonic() < self._limits_unknown_until or self._reach.is_any_away():
             return await self._claim_shares(partitions, free)
         async with only_claimer(self._link, request.run_ids[0]) as not_after:
             usage = None if not_after is None else await self._usage(not_after)
@@ -261,12 +275,41 @@ class RedisClaims:
 
         return PartitionHeads(await self._reach.each(partitions, ask))
 
+    def _return_later(self, partition: int, request: ClaimRequest, request_id: str, extra: Mapping[str, Any]) -> None:
+        """Return what a claim without a response may have claimed, as soon as its partition responds."""
+        returning = asyncio.get_running_loop().create_task(self._return(partition, request, request_id, extra))
+        self._returning.add(returning)
+        returning.add_done_callback(self._returning.discard)
+
+    async def _return(self, partition: int, request: ClaimRequest, request_id: str, extra: Mapping[str, Any]) -> None:
+        while True:
+            await asyncio.sleep(_RETURN_PAUSE_S)
+            if self._reach.is_away(partition):
+                continue
+            try:
+                repeated = structs.replace(request, queues=_NO_QUEUE)  # returns what it claimed before, and nothing new
+                tasks = [task for _, task in await self._claim_from(partition, repeated, request_id, extra)]
+                unstarted = Released(NOT_STARTED, has_begun=False)
+                changes = [release(task, unstarted, now=self._link.clock.now()) for task in tasks]
+                if changes:
+                    await self._committing.commit_each(changes)
+                    _log.info("claim.returned", partition=partition, task_ids=[task.id for task in tasks])
+                return
+            except StoreUnavailable as error:
+                self._reach.note(partition, error)
+
     async def _claim_from(
-        self, partition: int, request: ClaimRequest, request_id: str, extra: Mapping[str, Any] = MappingProxyType({})
+        self,
+        partition: int,
+        request: ClaimRequest,
+        request_id: str,
+        extra: Mapping[str, Any] = MappingProxyType({}),
+        patience_s: float | None = None,
     ) -> list[Claimed]:
         """Claim until the partition has no more; one script call checks a bounded number of tasks."""
         while True:
-            more, *records = await self._link.run("claim", partition, {**self._packed(request_id, request), **extra})
+            asked = {**self._packed(request_id, request), **extra}
+            more, *records = await self._link.run("claim", partition, asked, patience_s=patience_s)
             claimed: list[Claimed] = []
             for record in records:
                 try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ade.errors import InvalidTask, NotConfirmed, StaleLease, StaleWrite
+from ade.errors import InvalidTask, NotConfirmed, StaleLease, StaleWrite, StoreUnavailable
 from ade.stores.redis.client.batcher import Batcher
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.clock import new_token
@@ -16,6 +16,7 @@ from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.tasks.changes import Change
 
+_PATIENCE_S = 2.0  # for the commits of runs, which are repeated until they are answered
 _MOST = 500  # changes in one script call, unless a single caller has more
 _LARGE = 1 << 14  # bytes that count as one more change, so that no call takes long on a slow network
 Verdicts = list[StaleWrite | None]
@@ -74,20 +75,43 @@ class RedisCommits:
             raise unconfirmed
 
     async def commit_each(self, changes: Sequence[Change]) -> Verdicts:
-        """Commit each change on its own, also if a partition is unreachable; the caller can repeat the whole call."""
+        """Commit each change on its own, also if a partition is unreachable; the caller can repeat the whole call.
+
+        On a cluster, the error of a partition that does not respond has the answers of the others.
+        """
         by_partition = self._by_partition(changes)
         writing = (
-            self._write(partition, [changes[position] for position in positions], together=False)
+            self._write_near(partition, [changes[position] for position in positions])
             for partition, positions in by_partition.items()
         )
         answers = await asyncio.gather(*writing, return_exceptions=True)
         verdicts: Verdicts = [None] * len(changes)
-        for positions, answer in zip(by_partition.values(), answers, strict=True):
+        unknown: dict[int, StoreUnavailable] = {}
+        for (partition, positions), answer in zip(by_partition.items(), answers, strict=True):
+            if isinstance(answer, StoreUnavailable) and self._link.partitions > 1:
+                self._link.reach.note(partition, answer)
+                unknown.update(dict.fromkeys(positions, answer))
+                continue
             if isinstance(answer, BaseException):
                 raise answer
             for position, verdict in zip(positions, answer, strict=True):
                 verdicts[position] = verdict
+        if unknown:
+            error = StoreUnavailable(next(iter(unknown.values())).detail)
+            error.answers = [unknown.get(place, verdict) for place, verdict in enumerate(verdicts)]
+            raise error
         return verdicts
+
+    async def _write_near(self, partition: int, changes: Sequence[Change]) -> Verdicts:
+        """Write the changes of one partition; fail soon if it does not respond, because the others wait for it."""
+        if self._link.partitions == 1:
+            return await self._write(partition, changes, together=False)
+        self._link.reach.check(partition)
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                return await self._write(partition, changes, together=False)
+        except TimeoutError:
+            raise StoreUnavailable(f"partition {partition} of the cluster does not respond") from None
 
     async def quarantine(self, partition: int, failure: Change) -> None:
         """Fail a task whose record cannot be decoded, and keep a copy of its bytes for inspection."""

@@ -5,7 +5,6 @@ partition holds messages for other partitions. Every step can be repeated, and t
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -15,6 +14,7 @@ import msgspec
 from ade.errors import StoreUnavailable
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.errors import Command
+from ade.stores.redis.client.topology import SHORT_PATIENCE_S
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import as_text, pairs, raw_records, task_of
 from ade.stores.redis.partitions import Partitions
@@ -22,8 +22,6 @@ from ade.tasks.model import AfterFailure, Task
 
 _PORTION = 200
 _SETTLED_AFTER_MS = 5_000  # by then the process that stored a task has registered it, or crashed
-_PATIENCE_S = 1.5  # per partition; messages for the others wait meanwhile
-_AWAY_S = 2.0  # how long an unreachable partition is skipped
 
 _NEWS = {b"met": "met", b"broken": "broken", b"open": "hope"}  # status of a dependency -> message to the waiting task
 _Run = Callable[[str, int, dict[str, Any]], Awaitable[Any]]
@@ -35,7 +33,6 @@ class CrossPartitionDependencies:
     def __init__(self, link: RedisClient, places: Partitions) -> None:
         self._link = link
         self._places = places
-        self._away_until: dict[int, float] = {}
 
     async def remote_needs(self, task: Task) -> list[tuple[str, int]]:
         """The dependencies of a task in other partitions, with the partition."""
@@ -136,21 +133,20 @@ class CrossPartitionDependencies:
 
     async def _run(self, name: str, partition: int, request: dict[str, Any]) -> Any:
         with self._within_reach(partition):
-            return await self._link.run(name, partition, request, patience_s=_PATIENCE_S)
+            return await self._link.run(name, partition, request, patience_s=SHORT_PATIENCE_S)
 
     async def _ask(self, partition: int, command: Command) -> list[Any]:
         with self._within_reach(partition):
-            return await self._link.ask(partition, command, patience_s=_PATIENCE_S)
+            return await self._link.ask(partition, command, patience_s=SHORT_PATIENCE_S)
 
     @contextmanager
     def _within_reach(self, partition: int) -> Iterator[None]:
         """Fail immediately for a partition that was unreachable a moment ago."""
-        if self._away_until.get(partition, 0.0) > time.monotonic():
-            raise StoreUnavailable(f"partition {partition} did not answer a moment ago")
+        self._link.reach.check(partition)
         try:
             yield
-        except StoreUnavailable:
-            self._away_until[partition] = time.monotonic() + _AWAY_S
+        except StoreUnavailable as error:
+            self._link.reach.note(partition, error)
             raise
 
 

@@ -16,6 +16,7 @@ from ade.stores.redis.wakeups import RedisWakeups
 from ade.stores.resource_ports import Document, DocumentWrite, stale
 
 _PLACE = 0
+_PATIENCE_S = 2.0  # of reads on a cluster, so that runs and producers of other partitions do not wait long
 _decode = msgspec.msgpack.Decoder(tuple[int, int | bool, str]).decode
 
 
@@ -72,7 +73,8 @@ class RedisDocuments:
     async def _read(self, command: str, kind: str, *words: str) -> tuple[int, Any]:
         """The current time, and the response of the server for documents of a kind."""
         key = f"{self._link.names[_PLACE].prefix}documents:{kind}"
-        time, found = await self._link.ask(_PLACE, ("TIME",), (command, key, *words))
+        patience_s = None if self._link.partitions == 1 else _PATIENCE_S
+        time, found = await self._link.ask(_PLACE, ("TIME",), (command, key, *words), patience_s=patience_s)
         return self._link.time_in(time), found
 
 

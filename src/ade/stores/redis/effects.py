@@ -3,14 +3,16 @@
 The output lines of a task are a stream next to its record, numbered from 1.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Raw
 
-from ade.errors import StaleLease
+from ade.errors import StaleLease, StoreUnavailable
 from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.client.topology import SHORT_PATIENCE_S
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import as_text
 from ade.stores.redis.partitions import Partitions, partition_of_key
@@ -49,17 +51,22 @@ class RedisEffects:
         await self._apply("delete", key, token=new_token())
 
     async def prune_effects(self, before_ms: int, limit: int) -> int:
+        """Examine at most `limit` effects: those whose tasks still exist count too."""
         pruned = 0
-        for partition in self._places.all:
-            if limit > 0:
-                old = await self._link.run("old_effects", partition, {"before": before_ms, "limit": limit})
-                tasks = {digest: task_id.decode() for digest, task_id in old}
-                existing = await self._places.existing(sorted(set(tasks.values()) - {""}))
-                gone = [digest.decode() for digest, task_id in tasks.items() if task_id not in existing]
-                retained = [digest.decode() for digest, task_id in tasks.items() if task_id in existing]
-                request = {"before": before_ms, "gone": gone, "retained": retained, "token": new_token()}
-                pruned += await self._link.run("prune_effects", partition, request) if tasks else 0
-                limit -= len(tasks)
+
+        async def prune_in(partition: int, left: int, patience_s: float | None) -> int:
+            nonlocal pruned
+            request: dict[str, Any] = {"before": before_ms, "limit": left}
+            old = await self._link.run("old_effects", partition, request, patience_s=patience_s)
+            tasks = {digest: task_id.decode() for digest, task_id in old}
+            existing = await self._places.existing(sorted(set(tasks.values()) - {""}))
+            gone = [digest.decode() for digest, task_id in tasks.items() if task_id not in existing]
+            retained = [digest.decode() for digest, task_id in tasks.items() if task_id in existing]
+            request = {"before": before_ms, "gone": gone, "retained": retained, "token": new_token()}
+            pruned += int(await self._link.run("prune_effects", partition, request)) if tasks else 0
+            return len(tasks)
+
+        await self._link.reach.in_turn(self._places.all, prune_in, limit)
         return pruned
 
     async def is_live(self, task_id: str, run_id: str) -> bool:
@@ -85,14 +92,34 @@ class RedisOutputs:
         by_run = lines_by_run(lines)
         places = await self._places.of_all(list({line.task_id for line in lines}))
         token = new_token()
-        for partition in sorted(set(places.values())):
+
+        async def append_in(partition: int) -> None:
             runs = [
                 (task_id, run_id, [_packed(line) for line in written[: MOST_OUTPUT_LINES + 1]])
                 for (task_id, run_id), written in by_run.items()
                 if places.get(task_id) == partition
             ]
             request = {"runs": runs, "most": MOST_OUTPUT_LINES, "mark": OUTPUT_CUT, "token": token}
-            await self._link.run("append_output", partition, request)
+            self._link.reach.check(partition)
+            patience_s = None if self._link.partitions == 1 else SHORT_PATIENCE_S
+            await self._link.run("append_output", partition, request, patience_s=patience_s)
+
+        targets = sorted(set(places.values()))
+        if self._link.partitions == 1:
+            await append_in(0)
+            return
+        answers = await asyncio.gather(*map(append_in, targets), return_exceptions=True)
+        away: dict[int, StoreUnavailable] = {}
+        for partition, answer in zip(targets, answers, strict=True):
+            if isinstance(answer, StoreUnavailable):
+                away[partition] = answer
+                self._link.reach.note(partition, answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+        if away:  # the lines of the others are stored
+            error = StoreUnavailable(next(iter(away.values())).detail)
+            error.answers = [away.get(places.get(line.task_id, -1)) for line in lines]
+            raise error
 
     async def read_output(self, task_id: str, after: int, limit: int) -> list[OutputLine]:
         partition = await self._places.of(task_id)

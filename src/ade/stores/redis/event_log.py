@@ -130,16 +130,18 @@ class RedisEvents:
     async def trim(self, before_ms: int, limit: int) -> int:
         """Remove entries whose events are all old, read by every cursor, and about tasks that no longer exist."""
         seen = min((await self.cursors()).values(), default=1 << 62)
-        trimmed = 0
-        for partition in self._places.all:
-            trimmed += await self._trim(partition, before_ms, seen, limit - trimmed)
-        return trimmed
+        return await self._link.reach.in_turn(
+            self._places.all,
+            lambda partition, left, patience_s: self._trim(partition, before_ms, seen, left, patience_s),
+            limit,
+        )
 
-    async def _trim(self, partition: int, before_ms: int, seen: int, limit: int) -> int:
+    async def _trim(self, partition: int, before_ms: int, seen: int, limit: int, patience_s: float | None) -> int:
         key, start, trimmed = self._key(partition, "events"), "-", 0
         portion = _FIRST_PORTION  # usually the first entries are young, so no more are read
         while trimmed < limit:
-            [entries] = await self._link.ask(partition, ("XRANGE", key, start, f"{seen}-0", "COUNT", portion))
+            command = ("XRANGE", key, start, f"{seen}-0", "COUNT", portion)
+            [entries] = await self._link.ask(partition, command, patience_s=patience_s)
             logged = ((entry_id, self._events(entry_id, fields)) for entry_id, fields in entries)
             old = [each for each in logged if all(event.seq <= seen and event.at < before_ms for event in each[1])]
             doomed, count = await self._doomed(partition, old, limit - trimmed)

@@ -75,7 +75,7 @@ class RedisInboxes:
     async def ready(self, consumers: frozenset[str], limit: int) -> list[str]:
         if not consumers or limit <= 0:
             return []
-        answers = await self._ask_all("inbox_ready", {"consumers": sorted(consumers), "limit": limit})
+        answers = await self._ask_near("inbox_ready", {"consumers": sorted(consumers), "limit": limit})
         found = ((int(since), inbox_id.decode()) for flat in answers for inbox_id, since in pairs(flat))
         return [inbox_id for _, inbox_id in heapq.nsmallest(limit, found)]
 
@@ -85,11 +85,19 @@ class RedisInboxes:
         return heapq.nsmallest(limit, found, key=lambda summary: summary.id)
 
     async def forget_empty(self, before_ms: int, limit: int) -> int:
-        return sum(map(int, await self._ask_all("inbox_forget", {"before": before_ms, "limit": limit})))
+        return sum(map(int, await self._ask_near("inbox_forget", {"before": before_ms, "limit": limit})))
 
     async def _ask_all(self, script: str, request: dict[str, Any]) -> list[Any]:
         places = range(self._link.partitions)
         return await asyncio.gather(*(self._link.run(script, place, request) for place in places))
+
+    async def _ask_near(self, script: str, request: dict[str, Any]) -> list[Any]:
+        """Ask the partitions that respond: the inboxes of the others wait until they do."""
+        answers = await self._link.reach.each(
+            range(self._link.partitions),
+            lambda place, patience_s: self._link.run(script, place, request, patience_s=patience_s),
+        )
+        return list(answers.values())
 
     def _partition(self, inbox_id: str) -> int:
         return partition_of_key(inbox_id, self._link.partitions)

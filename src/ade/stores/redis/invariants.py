@@ -41,9 +41,10 @@ async def broken_invariants(link: RedisClient, places: Partitions) -> list[str]:
     for partition in places.all:
         survey = PartitionScan(link, partition, mend=False)
         await survey.everything()
-        await _RecordReader(survey).read_all()
-        for sentence in await edges_afar(survey, mend=False):
-            survey.findings.note("dependencies_can_complete", sentence)
+        if "one_type_for_each_key" not in survey.findings.counts:  # else records may not be readable
+            await _RecordReader(survey).read_all()
+            for sentence in await edges_afar(survey, mend=False):
+                survey.findings.note("dependencies_can_complete", sentence)
         violations += survey.findings.all_sentences()
     return violations
 

@@ -52,13 +52,32 @@ def names_of(settings: RedisSettings, partition: int | None) -> KeyNames:
 
 
 @dataclass(frozen=True, slots=True)
+class WrongTypeRule:
+    """What happens to a key that another program has replaced by one of another type, and what an operator must do."""
+
+    action: str
+    is_left: bool = False  # not moved aside: what it protected would be gone, so everything that needs it stops
+
+    @property
+    def text(self) -> str:
+        return f"{'left there' if self.is_left else 'moved aside'}: {self.action}"
+
+
+_REBUILT = WrongTypeRule("it is rebuilt")
+
+
+@dataclass(frozen=True, slots=True)
 class KeyFamily:
-    """A family of keys: pattern, type, content, and lifetime."""
+    """A family of keys: pattern, type, content, lifetime, and what happens to one of a wrong type."""
 
     pattern: str  # after the partition prefix; <word> is a placeholder
     type: str  # Redis type, or ANY
     holds: str
     ends: str
+
+    @property
+    def wrong_type(self) -> WrongTypeRule:
+        return WRONG_TYPES.get(self.pattern, _REBUILT)
 
     @property
     def fixed(self) -> str:
@@ -306,7 +325,9 @@ KEYS: Sequence[KeyFamily] = (
         "hash",
         "`partitions`, `schema` (the version of the layout), `epoch` (the generation of the data), `ended` (the"
         " previous generation, if it was lost), `tick` (the newest tick), `last_event`, `looked` (when a sweep last"
-        " checked the leases), `labeled` (all tasks are in the indexes by author, tag, and resource)",
+        " checked the leases), `labeled` (all tasks are in the indexes by author, tag, and resource), `lease` (the"
+        " longest lease lately), `continuous` (since when the clock has had no step, as processes have measured),"
+        " `stepped` (its last step), `unreported` (until a sweep has logged it)",
         _FOREVER,
     ),
     KeyFamily("claim:<request>", "string", "the tasks of a claim, for a repeated request", "with the lease"),
@@ -315,12 +336,90 @@ KEYS: Sequence[KeyFamily] = (
     KeyFamily("recount", "string", "progress of a recount of all tasks", "when it is done, or after a minute"),
     KeyFamily("recount:tally", "hash", "counts of a recount", "when it is done, or after a minute"),
     KeyFamily(
+        "misplaced",
+        "hash",
+        "keys of a wrong type that were moved aside or left in place, and what to do (MessagePack)",
+        "with the key",
+    ),
+    KeyFamily(
         "misplaced:<token>:<rest>",
         ANY,
         "a key of a wrong type, moved here",
         "when an operator removes it",
     ),
 )
+
+
+_FRESH = WrongTypeRule("nothing to do, it fills again")
+WRONG_TYPES: Mapping[str, WrongTypeRule] = {
+    "task:<id>": WrongTypeRule("the task is lost: enqueue it again, or restore a backup"),
+    "task:<id>:output": WrongTypeRule("the lines of the task are lost; nothing else depends on them"),
+    "queue:handed": WrongTypeRule("reported outcomes of workers in other languages are lost: their tasks run again"),
+    "queue:outbox": WrongTypeRule("messages between partitions are lost: the sweep sends what is missing"),
+    "queue:results": WrongTypeRule("outcomes for other programs are lost: their readers must create the stream again"),
+    "queues": WrongTypeRule("remove the key, then pause queues and set their limits again", is_left=True),
+    "rates": _FRESH,
+    "events": WrongTypeRule("the event log is lost and starts again: compare the audit copy with `ade audit verify`"),
+    "cursors": WrongTypeRule("remove the key; every reader then reads the event log from its start", is_left=True),
+    "effect:<digest>": WrongTypeRule("find out whether the side effect happened, then remove the key", is_left=True),
+    "blob:<ref>": WrongTypeRule("the payload is lost: enqueue its task again"),
+    "blobs:<id>": WrongTypeRule("nothing to do; payloads of this task may stay after it is pruned"),
+    "blobs": WrongTypeRule("nothing to do; payloads without a task may stay"),
+    "quarantine:<id>": WrongTypeRule("the copy of a damaged record is lost"),
+    "quarantined": WrongTypeRule("the list of damaged records is lost"),
+    "gone": WrongTypeRule("nothing to do; lost tasks may be logged again"),
+    "lock:request:<namespace>": WrongTypeRule(
+        "the locks of the namespace are lost: their holders stop at the next renewal"
+    ),
+    "lock:rate:<namespace>:<owner>": _FRESH,
+    "lock:called": WrongTypeRule("nothing to do; processes find out when they poll"),
+    "agents": WrongTypeRule("register the agents again; workers that start do so"),
+    "agent:units:<agent>": _FRESH,
+    "documents:<kind>": WrongTypeRule(
+        "rules, accounts, or sessions are lost: restore the key from a backup; if it is removed instead, ADE goes on"
+        " without them",
+        is_left=True,
+    ),
+    "document:marks": WrongTypeRule("nothing to do; versions of deleted documents may occur again"),
+    "document:rate:<key>": _FRESH,
+    "inbox:record:<inbox>": WrongTypeRule("the messages of the conversation are lost: send them again"),
+    "workers": _FRESH,
+    "workers:heartbeat": _FRESH,
+    "definitions": WrongTypeRule("nothing to do, workers register again at their next heartbeat"),
+    "schedules": WrongTypeRule("the schedules are lost: create them again"),
+    "duty": _FRESH,
+    "meta": WrongTypeRule("nothing to do; it starts again, which is reported as lost data"),
+    "claim:<request>": _FRESH,
+    "said:<token>": _FRESH,
+    "confirms": _FRESH,
+    "recount": _FRESH,
+    "recount:tally": _FRESH,
+    "misplaced": _FRESH,
+}
+_WHOLE: Mapping[str, KeyFamily] = {family.pattern: family for family in KEYS if "<" not in family.pattern}
+_BEGUN: Sequence[tuple[str, KeyFamily]] = sorted(
+    ((family.fixed, family) for family in KEYS if "<" in family.pattern), key=lambda each: -len(each[0])
+)
+_OUTPUT = ":output"
+
+
+def family_of(key: str, names: KeyNames) -> KeyFamily | None:
+    """Return the family of a key; None if it is not ADE's. Quick, for scans of all keys."""
+    rest = _rest_of(key, names)
+    if rest is None or rest in _WHOLE:
+        return None if rest is None else _WHOLE[rest]
+    for begin, family in _BEGUN:
+        if rest.startswith(begin) and (begin != "task:" or rest.endswith(_OUTPUT) == family.pattern.endswith(_OUTPUT)):
+            return family
+    return None
+
+
+def _rest_of(key: str, names: KeyNames) -> str | None:
+    """The part of a key after the prefix, with the usual names of streams; None if the key is not ADE's."""
+    for given, usual in ((names.tasks, "queue:tasks"), (names.results, "queue:results"), (names.dlq, "queue:dlq")):
+        if key == given or key.startswith(f"{given}:"):
+            return usual + key[len(given) :]
+    return key[len(names.prefix) :] if key.startswith(names.prefix) else None
 
 
 @cache
@@ -332,11 +431,5 @@ def _matcher(pattern: str) -> re.Pattern[str]:
 
 def families_of(key: str, names: KeyNames) -> list[KeyFamily]:
     """Return the families of a key: exactly one, or none if the key is not ADE's."""
-    for given, usual in ((names.tasks, "queue:tasks"), (names.results, "queue:results"), (names.dlq, "queue:dlq")):
-        if key == given or key.startswith(f"{given}:"):
-            key = names.prefix + usual + key[len(given) :]
-            break
-    if not key.startswith(names.prefix):
-        return []
-    rest = key[len(names.prefix) :]
-    return [family for family in KEYS if _matcher(family.pattern).fullmatch(rest)]
+    rest = _rest_of(key, names)
+    return [] if rest is None else [family for family in KEYS if _matcher(family.pattern).fullmatch(rest)]

@@ -17,13 +17,14 @@ from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.sync_client import NotAnswered
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.inserts import run_to_its_end
-from ade.stores.redis.partitions import ReachablePartitions, partition_of_key
+from ade.stores.redis.partitions import partition_of_key
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.stores.resource_ports import LockQuery, LockUpdates
 
 _decode = msgspec.msgpack.Decoder(LockRequest).decode
 Answer = TypeVar("Answer")
 Run = Callable[[str, int, dict[str, Any]], Coroutine[Any, Any, Any]]
+_count = msgspec.msgpack.Decoder(int).decode
 _news = msgspec.msgpack.Decoder(LockUpdates).decode
 
 
@@ -36,7 +37,6 @@ class RedisLocks:
         direct = link.direct if run is None else None
         self._direct = None if direct is None else RedisLocks(link, wakeups, direct.run)
         self._wakeups = wakeups
-        self._reach = ReachablePartitions(link)
 
     async def acquire(
         self, request: LockRequest, *, wait_ms: int | None, first_seq: int = 0, limits: LockLimits
@@ -77,8 +77,10 @@ class RedisLocks:
 
     def renew_blocking(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         """Renew through the client, which gives up within a heartbeat: the lease thread also renews other leases."""
-        request = {"verb": "renew", "namespace": namespace, "ids": request_ids}
-        message, answers = self._link.run_blocking("lock", self._partition(namespace), request)
+        partition = self._partition(namespace)
+        clock = self._link.verified(partition)
+        request = {"verb": "renew", "namespace": namespace, "ids": request_ids, "clock": clock}
+        message, answers = self._link.run_blocking("lock", partition, request)
         self._publish(message)
         return _requests(answers)
 
@@ -161,7 +163,7 @@ class RedisLocks:
 
     async def called(self, limit: int) -> list[LockRequest]:
         """List requests that were granted or aborted while no process waited for them."""
-        answers = await self._reach.each(
+        answers = await self._link.reach.each(
             range(self._link.partitions),
             lambda place, patience_s: self._link.run("lock_granted", place, {"limit": limit}, patience_s=patience_s),
         )
@@ -170,7 +172,7 @@ class RedisLocks:
     async def bury(self, limit: int) -> int:
         """Remove expired requests. Without expired requests, which is the usual case, nothing is written."""
         request = {"limit": limit}
-        answers = await self._reach.each(
+        answers = await self._link.reach.each(
             range(self._link.partitions),
             lambda place, patience_s: self._link.run("lock_expired", place, request, patience_s=patience_s),
         )
@@ -179,9 +181,13 @@ class RedisLocks:
         for member in ended:
             namespace, _, request_id = member.partition(":")
             by_namespace.setdefault(namespace, []).append(request_id)
+        count = 0
         for namespace, ids in by_namespace.items():
-            await self._do("reap", namespace, ids=ids)
-        return len(ended)
+            _, [packed] = await self._do("reap", namespace, ids=ids)
+            if _count(packed) < len(ids):  # the server shows another time than expected, or its clock was stepped
+                self._link.measure_soon(self._partition(namespace))
+            count += _count(packed)
+        return count
 
     async def _of_each(self, verb: str, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         _, answers = await self._do(verb, namespace, ids=request_ids)
@@ -189,8 +195,9 @@ class RedisLocks:
 
     async def _do(self, verb: str, namespace: str, **wanted: Any) -> tuple[list[Any], list[Any]]:
         """Run a verb and notify waiters. Return the reason of a rejection, if any, and the resulting requests."""
-        request = {"verb": verb, "namespace": namespace, **wanted}
-        message, *answer = await self._run("lock", self._partition(namespace), request)
+        partition = self._partition(namespace)
+        request = {"verb": verb, "namespace": namespace, "clock": self._link.verified(partition), **wanted}
+        message, *answer = await self._run("lock", partition, request)
         if message == b"refused":
             return answer, []
         self._publish(message)

@@ -4,7 +4,10 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from ade.errors import StoreCorrupt, StoreError, StoreUnsupported
 from ade.events.model import ALERT, Event
@@ -17,6 +20,7 @@ from ade.stores.redis.client.options import RedisAddress, TopologyKind
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import packed_event, pairs
 from ade.stores.redis.invariants import broken_invariants
+from ade.stores.redis.key_types import WrongKey, mend_wrong_keys, reported_wrong_keys
 from ade.stores.redis.keys import LABELED
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.repair import RepairReport, health_check, repair
@@ -186,7 +190,8 @@ class DatasetGenerations:
     async def begin(self) -> None:
         """Read the epochs, and start one in each partition that has none."""
         for partition in self._places.all:
-            self._known[partition] = await self._current(partition, alert=None)
+            if partition not in self._known:
+                self._known[partition] = await self._current(partition, alert=None)
 
     async def check(self) -> list[int]:
         """Return partitions that lost their data since the last check. Every process reports each loss once."""
@@ -194,9 +199,15 @@ class DatasetGenerations:
             await self.begin()
             return []
         lost = []
-        for partition, known in list(self._known.items()):
-            [epoch] = await self._link.ask(partition, ("HGET", f"{self._link.names[partition].prefix}meta", "epoch"))
-            if epoch != known:
+
+        async def ask(partition: int, patience_s: float | None) -> Any:
+            command = ("HGET", f"{self._link.names[partition].prefix}meta", "epoch")
+            return (await self._link.ask(partition, command, patience_s=patience_s))[0]
+
+        for partition, epoch in (await self._link.reach.each(self._places.all, ask)).items():
+            if (known := self._known.get(partition)) is None:  # it was unreachable when the store was opened
+                self._known[partition] = await self._current(partition, alert=None)
+            elif epoch != known:
                 await self._report(partition, known)
                 lost.append(partition)
         if lost:
@@ -233,10 +244,13 @@ class DatasetGenerations:
 RESULTS_KEPT_MS = 7 * 86_400_000
 IDLE_MS = 86_400_000  # unused streams and consumers are removed after this time
 _FULL_LOOK_S = 300.0  # between full scans; longer if they take long
+_TYPES_EVERY_S = 5.0  # between checks of the types of all keys; longer if they take long
 _LOOK_SHARE = 0.02  # maximum share of time for full scans
 _MUCH_MEMORY = 0.8
 _MANY_ENTRIES = 1_000_000
 _MUCH_LAG = 10_000
+_STEP_SHOWN_MS = 86_400_000
+_step = msgspec.msgpack.Decoder(tuple[int, int]).decode
 _SAVING = {
     "rdb_last_bgsave_status": "BGSAVE",
     "aof_last_write_status": "AOF",
@@ -248,11 +262,14 @@ _log = Log("ade.store")
 class RedisMaintenance:
     """Health, cleanup, invariants, and repair of a store."""
 
+    has_keys = True
+
     def __init__(self, link: RedisClient, places: Partitions) -> None:
         self._link = link
         self._places = places
         self.epochs = DatasetGenerations(link, places)
         self._next_full_look = time.monotonic() + _FULL_LOOK_S
+        self._next_types = 0.0
 
     async def check_invariants(self) -> list[str]:
         return await broken_invariants(self._link, self._places)
@@ -264,8 +281,25 @@ class RedisMaintenance:
     async def check_writable(self) -> None:
         await check_schema(self._link)
 
-    async def checkpoint(self) -> None:
+    async def _check_keys(self) -> None:
+        """Look for keys of a wrong type: at once when a call of this process met one, else as often as it is cheap."""
+        began = time.monotonic()
+        if not self._link.wrong_types and began < self._next_types:
+            return
+        self._link.wrong_types = False
+        wrong: list[WrongKey] = []
+        for partition in self._link.reach.near(self._places.all):
+            wrong += await mend_wrong_keys(self._link, partition)
+        ended = time.monotonic()
+        self._next_types = ended + max(_TYPES_EVERY_S, (ended - began) / _LOOK_SHARE)
+        if any(each.aside for each in wrong):
+            await self.reconcile()
+
+    async def checkpoint(self, *, only_keys: bool = False) -> None:
         """Detect lost data, repair what can be repaired, and remove unused keys."""
+        await self._check_keys()
+        if only_keys:
+            return
         await self.epochs.check()
         try:
             found = await health_check(self._link, self._places)
@@ -278,7 +312,7 @@ class RedisMaintenance:
             await self.reconcile()
             ended = time.monotonic()
             self._next_full_look = ended + max(_FULL_LOOK_S, (ended - begun) / _LOOK_SHARE)
-        for partition in self._places.all:
+        for partition in [] if self._link.reach.is_away(0) else self._link.reach.near(self._places.all):
             await self._tidy(partition)
 
     async def _tidy(self, partition: int) -> None:
@@ -301,7 +335,11 @@ class RedisMaintenance:
     async def health(self, *, thorough: bool = True) -> StoreHealth:
         addresses = await self._link.primaries()
         servers = [await examine(self._link, address) for address in addresses]
+        reported = [
+            sentence for partition in self._places.all for sentence in await reported_wrong_keys(self._link, partition)
+        ]
         sizes, warnings = await self._sizes()
+        warnings += reported
         facts: dict[str, object] = {
             "server": ", ".join(sorted({f"{each.product} {each.version}" for each in servers})),
             "mode": ", ".join(sorted({each.mode or "unknown" for each in servers})),
@@ -342,7 +380,7 @@ class RedisMaintenance:
             )
             for name, size in zip(sizes, found, strict=True):
                 sizes[name] += int(size)
-            warnings += await self._group_warnings(partition)
+            warnings += [*await self._group_warnings(partition), *await self._clock_warnings(partition)]
         warnings += [
             f"{sizes[name]:,} {what}"
             for name, what in (
@@ -376,6 +414,21 @@ class RedisMaintenance:
                     f"{int(count)} tasks wait in queue {queue} at priority {priority}; no worker has asked for them yet"
                 )
         return warnings
+
+    async def _clock_warnings(self, partition: int) -> list[str]:
+        """A step of the clock within the last day."""
+        [stored] = await self._link.ask(partition, ("HGET", f"{self._link.names[partition].prefix}meta", "stepped"))
+        if stored is None:
+            return []
+        at, step_ms = _step(stored)
+        if self._link.clock.now() - at > _STEP_SHOWN_MS:
+            return []
+        moment = datetime.fromtimestamp(at // 1000, UTC).isoformat()
+        return [
+            f"the clock of {self._link.where(partition)} was set forward by {step_ms / 1000:.0f} s at {moment}, or its"
+            " machine was suspended: no lease was lost. Slew the clock of the server instead of setting it (chrony,"
+            " `ntpd -x`)"
+        ]
 
     async def _groups(self, partition: int, key: str) -> list[dict[bytes, Any]]:
         if not (await self._link.ask(partition, ("EXISTS", key)))[0]:

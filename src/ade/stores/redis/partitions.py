@@ -3,58 +3,12 @@
 All tasks of a queue are in one partition, so that its order and its limits are exact.
 """
 
-import asyncio
-import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
-from ade.errors import StoreUnavailable
-from ade.logs import Log
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.topology import key_slot
 from ade.tasks.model import Task
-
-# Calls to several partitions: an unreachable node must not block the others.
-
-
-Answer = TypeVar("Answer")
-_PATIENCE_S = 1.5  # per partition; the results of the others wait meanwhile
-_AWAY_S = 2.0  # how long an unreachable partition is skipped
-
-_log = Log("ade.store")
-
-
-class ReachablePartitions:
-    """Calls several partitions and skips those that did not respond recently."""
-
-    def __init__(self, link: RedisClient) -> None:
-        self._link = link
-        self._away_until: dict[int, float] = {}
-
-    async def each(
-        self, partitions: Sequence[int], ask: Callable[[int, float | None], Awaitable[Answer]]
-    ) -> dict[int, Answer]:
-        """Return the responses of partitions that respond in time; `ask` gets the time limit. Raises if none does."""
-        if len(partitions) == 1:
-            return {partitions[0]: await ask(partitions[0], None)}
-        now = time.monotonic()
-        near = [each for each in partitions if self._away_until.get(each, 0.0) <= now] or list(partitions)
-        given = await asyncio.gather(*(ask(each, _PATIENCE_S) for each in near), return_exceptions=True)
-        answers: dict[int, Answer] = {}
-        for partition, answer in zip(near, given, strict=True):
-            if isinstance(answer, StoreUnavailable):
-                self._away_until[partition] = time.monotonic() + _AWAY_S
-                _log.debug("store.partition_away", partition=partition, reason=answer.detail)
-            elif isinstance(answer, BaseException):
-                raise answer
-            else:
-                self._away_until.pop(partition, None)
-                answers[partition] = answer
-        if not answers:
-            raise next(answer for answer in given if isinstance(answer, StoreUnavailable))
-        return answers
-
 
 _MOST_REMEMBERED = 100_000
 
@@ -65,7 +19,6 @@ class Partitions:
     def __init__(self, link: RedisClient) -> None:
         self._link = link
         self._known: OrderedDict[str, int] = OrderedDict()
-        self._reach = ReachablePartitions(link)
 
     @property
     def all(self) -> range:
@@ -123,7 +76,9 @@ class Partitions:
 
     async def _search(self, task_ids: Sequence[str]) -> dict[str, int]:
         """Ask all partitions. Wait for an unreachable one only if the others do not have all tasks."""
-        answers = await self._reach.each(self.all, lambda place, patience_s: self._there(place, task_ids, patience_s))
+        answers = await self._link.reach.each(
+            self.all, lambda place, patience_s: self._there(place, task_ids, patience_s)
+        )
         found = {task_id: place for place, there in answers.items() for task_id in there}
         for place in self.all:
             missing = [task_id for task_id in task_ids if task_id not in found]

@@ -84,11 +84,12 @@ class RedisQueues:
         return [task_id for _, task_id in sorted(running)]
 
     async def rate_full_at(self, name: str) -> int:
-        latest = 0
-        for partition in self._places.all:
-            [full_at] = await self._link.ask(partition, ("HGET", f"{self._link.names[partition].prefix}rates", name))
-            latest = max(latest, int(full_at or 0))
-        return latest
+        async def ask(partition: int, patience_s: float | None) -> int:
+            command = ("HGET", f"{self._link.names[partition].prefix}rates", name)
+            [full_at] = await self._link.ask(partition, command, patience_s=patience_s)
+            return int(full_at or 0)
+
+        return max((await self._link.reach.each(self._places.all, ask)).values())
 
     async def ahead_of(self, task_id: str) -> int:
         partition = await self._places.of(task_id)

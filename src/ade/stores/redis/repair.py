@@ -42,16 +42,16 @@ class RepairReport:
 
 async def health_check(link: RedisClient, places: Partitions) -> list[str]:
     """Check quickly whether something was lost; return a sentence for each total that does not match."""
-    found: list[str] = []
-    for partition in places.all:
-        found += [sentence.decode(errors="replace") for sentence in await link.run("health_check", partition, {})]
-    return found
+    answers = await link.reach.each(
+        places.all, lambda partition, patience_s: link.run("health_check", partition, {}, patience_s=patience_s)
+    )
+    return [sentence.decode(errors="replace") for answer in answers.values() for sentence in answer]
 
 
 async def repair(link: RedisClient, places: Partitions) -> RepairReport:
     """Repair everything from the records. Safe at any time, also from several processes concurrently."""
     report = RepairReport()
-    for partition in places.all:
+    for partition in link.reach.near(places.all):
         survey = PartitionScan(link, partition, mend=True)
         await link.ask(partition, ("HDEL", f"{survey.names.prefix}meta", "lost"))  # losses recorded from now on are new
         await survey.everything()
@@ -77,7 +77,7 @@ async def _define_again(link: RedisClient, places: Partitions) -> None:
     """Restore the limits that claims respect from the registered definitions; write only differences."""
     definitions = await RedisWorkers(link, places).definitions()
     limits = [(definition.name, limits_of(definition)) for definition in definitions]
-    for partition in places.all if limits else ():
+    for partition in link.reach.near(places.all) if limits else ():
         await link.run("define_names", partition, {"limits": limits})
 
 

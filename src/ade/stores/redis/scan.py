@@ -1,6 +1,5 @@
 """Scans of all keys of a partition, in portions small enough for a busy server."""
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +10,8 @@ from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.errors import ServerError
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import pairs
+from ade.stores.redis.key_types import find_wrong_keys, mend_wrong_keys, scan_keys
 
-_KEYS = 500  # COUNT of one SCAN step
 _IDS = 50  # tasks per script call
 _MEMBERS, _RECOUNTED = 200, 500
 _RECOUNTS = 3  # restarts when another process recounts too
@@ -128,16 +127,22 @@ class PartitionScan:
         self.afar: list[KeyReferences] = []  # keys that can contain dependencies across partitions
         self._ids: list[str] = []
         self._levels: set[str] = set()
+        self._left: set[str] = set()  # keys of a wrong type that were not moved aside
         self._effects: list[str] = []  # digests of the entries of the effect ledger
 
     async def everything(self) -> None:
-        """Check types, records, the keys around them, due indexes, waiting counts, and counters, in this order."""
-        async for keys in self._keys():
-            await self._check_types([stand for key in keys if (stand := self._meaning(key)[1]) is not None])
-        if self.findings.counts and not self.mend:
+        """Check types, records, the keys around them, due indexes, waiting counts, and counters, in this order.
+
+        With `mend`, keys of a wrong type are moved aside first.
+        """
+        look_for = mend_wrong_keys if self.mend else find_wrong_keys
+        wrong = await look_for(self.link, self.partition)
+        for each in wrong:
+            self.findings.note("one_type_for_each_key", each.sentence())
+        if wrong and not self.mend:
             return  # scripts would fail on keys of a wrong type
-        self._effects.clear()
-        async for keys in self._keys():
+        self._left = {each.key for each in wrong if not each.aside}
+        async for keys in scan_keys(self.link, self.partition):
             await self._look_at(keys)
         await self._look_at_tasks()
         await self._look_at_sides()
@@ -149,21 +154,10 @@ class PartitionScan:
         _, unresolved = await self._call({"ids": ids, **known})
         return unresolved
 
-    async def _keys(self) -> AsyncIterator[list[str]]:
-        names = self.names
-        begins = [names.prefix]
-        begins += [each for each in (f"{names.tasks}:", names.dlq) if not each.startswith(names.prefix)]
-        for begin in begins:
-            cursor: Any = "0"
-            while True:
-                command = ("SCAN", cursor, "MATCH", f"{_escaped(begin)}*", "COUNT", _KEYS)
-                [(cursor, found)] = await self.link.ask(self.partition, command)
-                yield [key.decode(errors="replace") for key in found]
-                if int(cursor) == 0:
-                    break
-
     async def _look_at(self, keys: Iterable[str]) -> None:
         for key in keys:
+            if key in self._left:
+                continue
             task_id, stand = self._meaning(key)
             if task_id:
                 self._ids.append(task_id)
@@ -193,16 +187,6 @@ class PartitionScan:
         if word == "effect":
             self._effects.append(name)
         return (name if word == "task" and ":" not in name else None), None
-
-    async def _check_types(self, stands: Sequence[KeyReferences]) -> None:
-        """Check the types of keys. With `mend`, keys of a wrong type are moved aside."""
-        types = await self.link.ask(self.partition, *(("TYPE", stand.key) for stand in stands)) if stands else []
-        for stand, found in zip(stands, types, strict=True):
-            if found.decode() not in (stand.type, "none"):
-                self.findings.note("one_type_for_each_key", f"{stand.key} is a {found.decode()}, not a {stand.type}")
-                if self.mend:
-                    aside = f"{self.names.prefix}misplaced:{new_token()}:{stand.key[len(self.names.prefix) :]}"
-                    await self.link.ask(self.partition, ("RENAMENX", stand.key, aside))
 
     async def _look_into(self, stand: KeyReferences) -> None:
         if self.link.partitions > 1 and stand.kind in ("waiting", "needs"):
@@ -330,11 +314,6 @@ def _texts(request: dict[str, Any]) -> dict[str, Any]:
 
 def _text(name: bytes | str) -> str:
     return name if isinstance(name, str) else name.decode(errors="replace")
-
-
-def _escaped(begin: str) -> str:
-    """Escape the special characters of a MATCH pattern."""
-    return re.sub(r"([*?\[\]\\^])", r"\\\1", begin)
 
 
 # Dependencies between tasks of different partitions, checked from both sides.

@@ -6,14 +6,16 @@ from typing import Any
 
 import msgspec
 
-from ade.errors import StoreUnavailable
+from ade.errors import StoreCorrupt, StoreUnavailable
 from ade.stores.ports import DueTasks
 from ade.stores.redis.blobs import OrphanBlobs, RedisBlobs, is_ref_of
 from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.client.topology import SHORT_PATIENCE_S
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import EXPIRES, Record, as_text, pairs, raw_records, task_of
 from ade.stores.redis.cross_partition import CrossPartitionDependencies
-from ade.stores.redis.partitions import Partitions, ReachablePartitions
+from ade.stores.redis.key_types import mend_wrong_keys
+from ade.stores.redis.partitions import Partitions, partition_of_key
 from ade.tasks.model import Task, is_past_retention
 
 # Maintenance jobs: one process at a time performs each.
@@ -22,19 +24,46 @@ from ade.tasks.model import Task, is_past_retention
 _kept = msgspec.msgpack.Decoder(list[Any]).decode  # holder, expiry, duration
 
 
-async def claim_job(link: RedisClient, duty: str, holder: str, ttl_ms: int, *, patience_s: float | None = None) -> bool:
+async def claim_job(
+    link: RedisClient, duty: str, holder: str, ttl_ms: int, *, partition: int = 0, patience_s: float | None = None
+) -> bool:
     """Acquire or renew a maintenance job for the next `ttl_ms`; return whether `holder` has it."""
     request = {"job": duty, "holder": holder, "ttl_ms": ttl_ms}
-    return bool(await link.run("claim_job", 0, request, patience_s=patience_s))
+    return bool(await link.run("claim_job", partition, request, patience_s=patience_s))
+
+
+async def claim_job_anywhere(link: RedisClient, duty: str, holder: str, ttl_ms: int) -> bool:
+    """The same in the partition of the job, or in the next one that responds.
+
+    Processes that do not reach the same partitions can perform a job concurrently; every job allows that.
+    """
+    first = partition_of_key(duty, link.partitions)
+    places = [(first + step) % link.partitions for step in range(link.partitions)]
+    near = link.reach.near(places) or places
+    for place in near[:-1]:
+        try:
+            return await claim_job(link, duty, holder, ttl_ms, partition=place, patience_s=SHORT_PATIENCE_S)
+        except StoreUnavailable as error:
+            link.reach.note(place, error)
+    return await claim_job(link, duty, holder, ttl_ms, partition=near[-1])
 
 
 async def claimed_jobs(link: RedisClient) -> dict[str, int]:
     """Return when each job expires, by the steady clock."""
-    [flat] = await link.ask(0, ("HGETALL", f"{link.names[0].prefix}duty"))
-    return {name.decode(): int(_kept(packed)[1]) for name, packed in sorted(pairs(flat))}
+
+    async def ask(partition: int, patience_s: float | None) -> Any:
+        command = ("HGETALL", f"{link.names[partition].prefix}duty")
+        return (await link.ask(partition, command, patience_s=patience_s))[0]
+
+    found: dict[str, int] = {}
+    for flat in (await link.reach.each(range(link.partitions), ask)).values():
+        for name, packed in pairs(flat):
+            found[name.decode()] = max(int(_kept(packed)[1]), found.get(name.decode(), 0))
+    return dict(sorted(found.items()))
 
 
 _PORTION = 500
+_RENEWAL_S = 5.0  # after an outage, workers have renewed by then: they try every quarter of a heartbeat
 _MOST_REMEMBERED = 200_000
 
 
@@ -46,7 +75,7 @@ class RedisSweeps:
         self._places = places
         self._blobs = blobs
         self._crossing = CrossPartitionDependencies(link, places)
-        self._reach = ReachablePartitions(link)
+        self._reach = link.reach
         self._orphans = OrphanBlobs(link, self._crossing)
         self._governed: dict[str, int] = {}  # governed tasks that an earlier sweep has read -> their end time
 
@@ -55,7 +84,7 @@ class RedisSweeps:
             await self._crossing.sweep()
 
         async def ask(partition: int, patience_s: float | None) -> list[Any]:
-            request = {"limit": limit}
+            request = {"limit": limit, "clock": self._link.verified(partition)}
             found: list[Any] = await self._link.run("due_tasks", partition, request, patience_s=patience_s)
             return found
 
@@ -63,7 +92,12 @@ class RedisSweeps:
         overdue: list[Task] = []
         broken: list[tuple[Task, tuple[str, ...]]] = []
         handed_in: list[tuple[Task, bytes]] = []
-        for late, missed, vain, handed in (await self._reach.each(self._places.all, ask)).values():
+        for partition, answer in (await self._reach.each(self._places.all, ask)).items():
+            late, missed, vain, handed, is_trusted = answer
+            if self._reach.is_back_since(partition) < _RENEWAL_S:
+                late = []  # live workers renew first
+            if not is_trusted:  # the server shows another time than expected
+                self._link.measure_soon(partition)
             expired += map(task_of, late)
             overdue += map(task_of, missed)
             broken += [(task_of(record), tuple(sorted(on.decode() for on in record[5]))) for record in vain]
@@ -76,17 +110,20 @@ class RedisSweeps:
         )
 
     async def next_due(self) -> int | None:
-        moments = []
-        for partition in self._places.all:
-            prefix = self._link.names[partition].prefix
-            command = ("ZRANGE", f"{prefix}queue:delayed", 0, 0, "WITHSCORES")
-            [first] = await self._link.ask(partition, command)
-            if first:
-                moments.append(int(float(first[1])))
-        return min(moments, default=None)
+        async def ask(partition: int, patience_s: float | None) -> Any:
+            command = ("ZRANGE", f"{self._link.names[partition].prefix}queue:delayed", 0, 0, "WITHSCORES")
+            return (await self._link.ask(partition, command, patience_s=patience_s))[0]
+
+        found = (await self._reach.each(self._places.all, ask)).values()
+        return min((int(float(first[1])) for first in found if first), default=None)
 
     async def take_duty(self, duty: str, holder: str, ttl_ms: int) -> bool:
-        return await claim_job(self._link, duty, holder, ttl_ms)
+        try:
+            return await claim_job_anywhere(self._link, duty, holder, ttl_ms)
+        except StoreCorrupt:  # no job could repair it, because none could be claimed
+            for partition in self._reach.near(self._places.all):
+                await mend_wrong_keys(self._link, partition)
+            return await claim_job_anywhere(self._link, duty, holder, ttl_ms)
 
     async def jobs(self) -> Mapping[str, int]:
         return await claimed_jobs(self._link)
@@ -99,14 +136,17 @@ class RedisSweeps:
             moment if dead_letters is None else dead_letters,
             moment if governed is None else governed,
         )
-        found: list[Task] = []
-        for partition in self._places.all:
-            found += await self._finished(partition, moments, limit)
+        answers = await self._reach.each(
+            self._places.all, lambda partition, patience_s: self._finished(partition, moments, limit, patience_s)
+        )
+        found = [task for tasks in answers.values() for task in tasks]
         found.sort(key=lambda task: task.finished_at or 0)
         self._places.remember(found)
         return found[:limit]
 
-    async def _finished(self, partition: int, moments: tuple[int, int, int], limit: int) -> list[Task]:
+    async def _finished(
+        self, partition: int, moments: tuple[int, int, int], limit: int, patience_s: float | None
+    ) -> list[Task]:
         """Read finished tasks from the oldest, skipping dead letters and governed tasks that are stored longer."""
         key = f"{self._link.names[partition].prefix}task:finished"
         moment, _, governed = moments
@@ -114,7 +154,7 @@ class RedisSweeps:
         offset = 0
         while len(found) < limit:
             command = ("ZRANGE", key, "-inf", f"({moment}", "BYSCORE", "LIMIT", offset, _PORTION, "WITHSCORES")
-            [members] = await self._link.ask(partition, command)
+            [members] = await self._link.ask(partition, command, patience_s=patience_s)
             listed = [(task_id.decode(), int(float(at))) for task_id, at in pairs(members)]
             ids = [task_id for task_id, at in listed if at < governed or self._governed.get(task_id) != at]
             tasks = [task_of(record) for record in await raw_records(self._link, partition, ids)]
@@ -146,15 +186,10 @@ class RedisSweeps:
         return len(gone)
 
     async def expire_results(self, limit: int) -> int:
-        count = 0
-        for partition in self._places.all:
-            count += await self._expire_in(partition, limit - count)
-        return count
+        return await self._reach.in_turn(self._places.all, self._expire_in, limit)
 
-    async def _expire_in(self, partition: int, limit: int) -> int:
-        if limit <= 0:
-            return 0
-        now = await self._link.time(partition)
+    async def _expire_in(self, partition: int, limit: int, patience_s: float | None) -> int:
+        now = await self._link.time(partition, patience_s=patience_s)
         key = f"{self._link.names[partition].prefix}task:results"
         command = ("ZRANGE", key, "-inf", now, "BYSCORE", "LIMIT", 0, limit)
         [members] = await self._link.ask(partition, command)

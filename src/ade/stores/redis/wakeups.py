@@ -7,13 +7,14 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
-from ade.errors import StoreError
+from ade.errors import StoreError, StoreUnavailable
 from ade.logs import Log
 from ade.stores.ports import LOCK, LOST, RULES, WORK
 from ade.stores.redis.client.client import RedisClient, pauses_between_tries
 from ade.stores.redis.client.connections import RedisConnection
 from ade.stores.redis.client.errors import FAILURES, ServerError, reason
 from ade.stores.redis.client.options import RedisAddress
+from ade.stores.redis.client.topology import SHORT_PATIENCE_S
 from ade.stores.wakeups import TOPICS, LocalWakeups, running_loop
 
 PING_EVERY_S = 0.5  # changed rules take effect within 1 s, even if the subscription died unnoticed
@@ -39,6 +40,7 @@ class RedisWakeups(LocalWakeups):
     def __init__(self, link: RedisClient) -> None:
         super().__init__()
         self._link = link
+        self.tolerance_s = link.settings.stale_rules_s if link.partitions > 1 else 0.0
         self._channel = f"{link.settings.prefix}hints"
         self._rules_channel = f"{link.settings.prefix}hints:rules"  # rare topics; every process subscribes to it
         self._subscribes_to_all = False
@@ -157,7 +159,7 @@ class RedisWakeups(LocalWakeups):
                 return
             words = [("PUBLISH", self._rules_channel if topic in _RARE else self._channel, topic) for topic in topics]
             try:
-                await self._link.ask(0, *words, patience_s=_PUBLISH_PATIENCE_S)
+                await self._link.ask(self._place(), *words, patience_s=_PUBLISH_PATIENCE_S)
             except StoreError as error:  # other processes find out when they poll
                 _log.debug("hints.not_published", reason=error.detail)
 
@@ -176,10 +178,11 @@ class RedisWakeups(LocalWakeups):
         pauses = pauses_between_tries(*_PAUSES_S)
         while True:
             try:
-                line = await self._subscribed()
+                place = self._place()
+                line = await self._subscribed(place)
                 pauses = pauses_between_tries(*_PAUSES_S)
                 try:
-                    await self._hear(line)
+                    await self._hear(line, place)
                 finally:
                     self._current = None, float("-inf")
                     line.abort()
@@ -187,8 +190,22 @@ class RedisWakeups(LocalWakeups):
                 _log.debug("hints.interrupted", reason=reason(error))
             await asyncio.sleep(next(pauses))
 
-    async def _subscribed(self) -> RedisConnection:
-        line = await self._link.connect()
+    def _place(self) -> int:
+        """The partition whose server passes messages on: the first one, or another while that one does not respond.
+
+        Every server of a cluster passes on the messages of all. But only on the server of the first partition, where
+        rules are changed, is it certain that no message about them was missed.
+        """
+        return next(iter(self._link.reach.near(range(self._link.partitions))), 0)
+
+    async def _subscribed(self, place: int) -> RedisConnection:
+        patience_s = SHORT_PATIENCE_S if self._link.partitions > 1 else None
+        try:
+            line = await self._link.connect(place, patience_s=patience_s)
+        except StoreUnavailable as error:
+            if self._link.partitions > 1:
+                self._link.reach.note(place, error)
+            raise
         try:
             with self._lock:
                 hears_all = self._subscribes_to_all
@@ -212,15 +229,15 @@ class RedisWakeups(LocalWakeups):
 
     def _wake_all(self) -> None:
         for topic in TOPICS:
-            self._wake(topic)
+            self._wake(topic, is_announced=False)
         self.publish_locally(None)
 
-    async def _hear(self, line: RedisConnection) -> None:
+    async def _hear(self, line: RedisConnection, place: int) -> None:
         """Receive messages until PING shows that the connection is dead; an open socket proves nothing."""
-        server = self._link.where(0)
+        server = self._link.where(place)
         self._received_at = time.monotonic()
         line.push_to(partial(self._take, server))
-        while self._link.where(0) == server:
+        while self._link.where(place) == server and self._place() == place:
             line.send([("PING", time.monotonic())])
             await line.listen(PING_EVERY_S)  # returns early only if the connection ends
             if time.monotonic() - self._received_at > SILENT_AFTER_S:

@@ -51,6 +51,8 @@ _log = Log("ade.store")
 class SqliteMaintenance:
     """MaintenanceStore: health, checkpoints, and backups of one database."""
 
+    has_keys = False
+
     def __init__(
         self,
         writer: Writer,
@@ -127,7 +129,7 @@ class SqliteMaintenance:
             await self._writer.call(_write_probe)
             self._written_at = now
 
-    async def checkpoint(self) -> None:
+    async def checkpoint(self, *, only_keys: bool = False) -> None:
         if self._place is None:
             return
         await asyncio.to_thread(self._checkpoint, self._place)

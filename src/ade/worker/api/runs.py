@@ -349,7 +349,7 @@ async def renew_runs(services: Services, request: RequestContext, body: RenewRun
     runs = {run_id: task_id for run_id, task_id in named.items() if run_id not in late}
     lease_ms = round(body.lease_s * 1000)
     worker = structs.replace(worker, running=len(body.runs), progress_at=now, draining=body.draining)
-    renewal = await asyncio.to_thread(services.stores.workers.renew, worker, runs, lease_ms=lease_ms)
+    renewal = (await asyncio.to_thread(services.stores.workers.renew, worker, runs, lease_ms=lease_ms)).complete()
     kept = {run_id: tasks[run_id] for run_id in runs if run_id not in renewal.gone and run_id in tasks}
     lock_lost = [run_id for run_id, task in kept.items() if not await has_its_locks(services, task)]
     await _keep_units(services, worker, kept, lease_ms)

@@ -29,7 +29,7 @@ from ade.tasks.options import new_definition_of, new_task_of
 from ade.tasks.outcomes import HoldResponse, Withheld
 from ade.worker.api.requests import LONGEST_WAIT_S, MOST_CLAIMED, MOST_COMPLETED, RemoteRunsRenewed
 from ade.worker.approval_check import ApprovalChecker
-from ade.worker.backend import Ended, LocksOfRuns, WorkerOptions
+from ade.worker.backend import Ended, Finished, LocksOfRuns, WorkerOptions
 from ade.worker.capacity import AgentCapacity
 from ade.worker.child_pool import ProcessGroupRegistry
 from ade.worker.handler_call import PayloadReader
@@ -277,9 +277,9 @@ class HttpBackend:
                 if run is not None and not run.finishing:
                     run.abort(why)
 
-    async def finish(self, batch: Sequence[Ended]) -> list[str]:
+    async def finish(self, batch: Sequence[Ended]) -> Finished:
         """Report each outcome until it is confirmed. Reports are idempotent."""
-        return await self._reports.report_all(batch)
+        return Finished(await self._reports.report_all(batch))
 
     def ask(self, run: Run, request: Request) -> Coroutine[Any, Any, Any]:
         return self._desk.ask(run, request)

@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,8 +18,16 @@ from ade.stores.redis.client.connections import ConnectionsByLoop, Connector, Lo
 from ade.stores.redis.client.errors import FAILURES, Command, ServerError, code_of, passes, translated, wrong_type_keys
 from ade.stores.redis.client.options import RedisAddress, RedisLocation, TopologyKind, parse_url
 from ade.stores.redis.client.sync_client import SyncClient
-from ade.stores.redis.client.topology import FixedServer, SentinelServer, ServerNotFound, SlotMap, Topology
-from ade.stores.redis.clock import ServerClock
+from ade.stores.redis.client.topology import (
+    SHORT_PATIENCE_S,
+    FixedServer,
+    ReachablePartitions,
+    SentinelServer,
+    ServerNotFound,
+    SlotMap,
+    Topology,
+)
+from ade.stores.redis.clock import ServerClock, VerifiedClock
 from ade.stores.redis.keys import KeyNames, names_of
 from ade.stores.redis.scripts import LuaScript, script
 
@@ -252,7 +261,7 @@ class RedisClient:
         """With `clock`, scripts use its time instead of the server time."""
         self.place = place
         self.settings = settings or RedisSettings()
-        self.server_clock = ServerClock()
+        self.server_clock = ServerClock(lambda: self._topology.where(0))
         self.clock: Clock = clock or self.server_clock
         numbers = range(self.settings.partitions) if place.kind is TopologyKind.CLUSTER else [None]
         self.names: Sequence[KeyNames] = [names_of(self.settings, number) for number in numbers]
@@ -263,6 +272,8 @@ class RedisClient:
         self._calls = RetryingCalls(self._topology, self._connections, self.settings.command_timeout_s)
         self.aside = LoopThread("ade-redis")  # for callers without a loop, and for background work
         self.direct = self._direct()
+        self.reach = ReachablePartitions(self)
+        self.wrong_types = False  # whether a call met a key of a wrong type, since that was checked
 
     @property
     def is_strong(self) -> bool:
@@ -319,10 +330,12 @@ class RedisClient:
             self._check_confirmed(answers[0], answers[1:])
         return answers[0]
 
-    def run_blocking(self, name: str, partition: int, request: dict[str, Any], *, confirm: bool = False) -> Any:
+    def run_blocking(
+        self, name: str, partition: int, request: dict[str, Any], *, patience_s: float = BLOCKING_PATIENCE_S
+    ) -> Any:
         """The same as `run`, for a thread without an event loop; gives up within a heartbeat."""
         self.check_process()
-        return self.wait_for(self.run(name, partition, request, confirm=confirm, patience_s=BLOCKING_PATIENCE_S))
+        return self.wait_for(self.run(name, partition, request, patience_s=patience_s))
 
     def wait_for(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         """Run a coroutine on the loop of the client, and return its result to a thread without a loop."""
@@ -332,21 +345,17 @@ class RedisClient:
             raise StoreUnavailable("the store was closed during the call; whether it was done is unknown") from None
 
     def run_blocking_each(self, name: str, requests: Mapping[int, dict[str, Any]]) -> dict[int, Any]:
-        """The same as `run_blocking`, for several partitions concurrently. Raises the first error after all ended."""
+        """The same as `run_blocking`, for several partitions concurrently. The responses include StoreUnavailable."""
         self.check_process()
-        if not requests:
-            return {}
-        try:
-            answers = self.aside.submit(self._run_each(name, requests)).result()
-        except CancelledError:
-            raise StoreUnavailable("the store was closed during the call; whether it was done is unknown") from None
+        answers = self.wait_for(self._run_each(name, requests)) if requests else []
         for answer in answers:
-            if isinstance(answer, BaseException):
+            if isinstance(answer, BaseException) and not isinstance(answer, StoreUnavailable):
                 raise answer
         return dict(zip(requests, answers, strict=True))
 
     async def _run_each(self, name: str, requests: Mapping[int, dict[str, Any]]) -> list[Any]:
-        asked = (self.run(name, place, request, patience_s=BLOCKING_PATIENCE_S) for place, request in requests.items())
+        patience_s = BLOCKING_PATIENCE_S if self.partitions == 1 else SHORT_PATIENCE_S
+        asked = (self.run(name, place, request, patience_s=patience_s) for place, request in requests.items())
         return await asyncio.gather(*asked, return_exceptions=True)
 
     async def ask(self, partition: int, *commands: Command, patience_s: float | None = None) -> list[Any]:
@@ -356,9 +365,9 @@ class RedisClient:
         await self._raise_first(answers, partition)
         return answers
 
-    async def time(self, partition: int) -> int:
+    async def time(self, partition: int, *, patience_s: float | None = None) -> int:
         """Return the current time in ms, for commands that are not scripts."""
-        [answer] = await self.ask(partition, ("TIME",))
+        [answer] = await self.ask(partition, ("TIME",), patience_s=patience_s)
         return self.time_in(answer)
 
     def time_in(self, answer: tuple[bytes, bytes]) -> int:
@@ -369,11 +378,10 @@ class RedisClient:
 
     async def primaries(self) -> Sequence[RedisAddress]:
         """All primaries; the partitions are distributed over them."""
-        nodes = self._connections.of_this_loop()
         if not self._topology.primaries():
             await self.ask(0, ("PING",))
         if self.place.kind is TopologyKind.CLUSTER:
-            await self._calls.learn(nodes, None)
+            await self._calls.learn(self._connections.of_this_loop(), None)
         return self._topology.primaries()
 
     async def ask_node(self, address: RedisAddress, *commands: Command) -> list[Any]:
@@ -388,10 +396,18 @@ class RedisClient:
         """The server that holds the partition, if known."""
         return self._topology.where(partition)
 
-    async def connect(self) -> RedisConnection:
-        """Open a connection for the exclusive use of the caller, to the server of the first partition."""
-        await self.ask(0, ("PING",))  # refreshes the topology if needed
-        address = self._topology.where(0)
+    def verified(self, partition: int) -> VerifiedClock | bool:
+        """What this process knows of the clock of a partition: the field `clock` of requests that judge leases."""
+        return self.server_clock.verified(partition, self._topology.where(partition))
+
+    def measure_soon(self, partition: int) -> None:
+        """Have the next exchange with the server of a partition measure its time."""
+        self.server_clock.measure_soon(self._topology.where(partition))
+
+    async def connect(self, partition: int, *, patience_s: float | None = None) -> RedisConnection:
+        """Open a connection for the exclusive use of the caller, to the server of a partition."""
+        await self.ask(partition, ("PING",), patience_s=patience_s)  # refreshes the topology if needed
+        address = self._topology.where(partition)
         assert address is not None  # this server has just responded
         try:
             async with asyncio.timeout(self.settings.command_timeout_s):
@@ -435,19 +451,16 @@ class RedisClient:
             if isinstance(answer, ServerError):
                 error = translated(answer, self.where(partition))
                 if isinstance(error, StoreCorrupt):
+                    self.wrong_types = True
                     error = StoreCorrupt(f"{error.detail}. {await self._spoiled(partition)}")
                 raise error from answer
 
     async def _spoiled(self, partition: int) -> str:
         """Sentences that name the keys of a wrong type."""
-
-        async def ask(commands: list[Command]) -> list[Any]:
-            return await self._calls.converse(
-                partition, commands, CallDeadline(self.settings.patience_s), together=False
-            )
-
-        found = await wrong_type_keys(ask, self.names[partition])
-        return "; ".join(found) or "Which key it is could not be found: it may be that of a single task"
+        deadline, converse = CallDeadline(self.settings.patience_s), self._calls.converse
+        ask = partial(converse, partition, patience=deadline, together=False)
+        found = "; ".join(await wrong_type_keys(ask, self.names[partition]))
+        return found or "Which key it is could not be found: it may be that of a single task"
 
     def _arguments(self, partition: int, request: dict[str, Any]) -> tuple[Any, ...]:
         """The arguments of EVALSHA. Two keys are declared: one that always exists and one that never does.
@@ -480,6 +493,3 @@ def _topology(place: RedisLocation, names: Sequence[KeyNames]) -> Topology:
             return SentinelServer(place.addresses, place.service)
         case TopologyKind.CLUSTER:
             return SlotMap(place.addresses, [each.prefix for each in names])
-
-
-# The time of requests: that of the server, unless a clock was given (as in tests).

@@ -268,7 +268,7 @@ class ServerPool:
 
     async def _converse(self, line: RedisConnection, commands: Sequence[Command], until: float) -> list[Any]:
         sent_ns = time.monotonic_ns()
-        clock = self._clock if self._clock is not None and self._clock.due(sent_ns) else None
+        clock = self._clock if self._clock is not None and self._clock.due(sent_ns, self.address) else None
         self._busy[line] = until
         self._alarm.set_for(until)
         try:
@@ -283,7 +283,7 @@ class ServerPool:
         else:
             self._idle.append(line)
         if clock is not None and isinstance(shown := answers.pop(), list):
-            clock.observe(int(shown[0]) * 1_000_000 + int(shown[1]), sent_ns, time.monotonic_ns())
+            clock.observe(int(shown[0]) * 1_000_000 + int(shown[1]), sent_ns, time.monotonic_ns(), self.address)
         return answers
 
     def _idle_line(self) -> RedisConnection | None:

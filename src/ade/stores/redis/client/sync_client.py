@@ -165,11 +165,12 @@ class SyncClient:
 
     def _measured(self, line: SyncConnection, command: Command) -> Any:
         sent_ns = time.monotonic_ns()
-        if not self._clock.due(sent_ns):
+        if not self._clock.due(sent_ns, self._address):
             return line.exchange([command])[0]
         answer, shown = line.exchange([command, ("TIME",)])
         if isinstance(shown, list):
-            self._clock.observe(int(shown[0]) * 1_000_000 + int(shown[1]), sent_ns, time.monotonic_ns())
+            server_us = int(shown[0]) * 1_000_000 + int(shown[1])
+            self._clock.observe(server_us, sent_ns, time.monotonic_ns(), self._address)
         return answer
 
     def _free_line(self) -> SyncConnection:

@@ -1,13 +1,22 @@
-"""Topologies: which server holds a partition in a single-server, Sentinel, or cluster setup."""
+"""Topologies: which server holds a partition (one server, Sentinel, or a cluster), and which partitions respond."""
 
+import asyncio
 import binascii
 import random
-from collections.abc import Sequence
-from typing import Any, Protocol
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ade.errors import StoreError, StoreUnavailable
+from ade.logs import Log
 from ade.stores.redis.client.connections import ServerPool, ServerPools
 from ade.stores.redis.client.errors import FAILURES, Command, code_of, passes, reason, translated
 from ade.stores.redis.client.options import RedisAddress
+from ade.stores.wakeups import running_loop
+
+if TYPE_CHECKING:
+    from ade.stores.redis.client.client import RedisClient
 
 _LOOK_S = 1.0  # per request
 
@@ -188,3 +197,117 @@ def _range(entry: list[Any], asked: RedisAddress) -> _Range:
 
 def _owner(slot: int, ranges: Sequence[_Range]) -> RedisAddress | None:
     return next((owner for first, last, owner in ranges if first <= slot <= last), None)
+
+
+# Calls to several partitions: an unreachable node must not block the others.
+
+
+Answer = TypeVar("Answer")
+SHORT_PATIENCE_S = 1.0  # per partition; the results of the others wait meanwhile
+_PROBE_EVERY_S = 0.5  # an unreachable partition is asked again this often, while no call waits for it
+
+_log = Log("ade.store")
+
+
+class ReachablePartitions:
+    """Which partitions respond. Those that do not are skipped, and probed in the background until they respond again.
+
+    So an unreachable node costs the calls to several partitions one short delay, and nothing after that.
+    """
+
+    def __init__(self, link: "RedisClient") -> None:
+        self._link = link
+        self._probe_at: dict[int, float] = {}  # unreachable partition -> when it is probed next
+        self._back_at: dict[int, float] = {}  # when a partition responded again
+        self._probes: set[asyncio.Task[None]] = set()
+
+    def is_away(self, partition: int) -> bool:
+        """Whether the partition did not respond. From an event loop, this also starts a probe that is due."""
+        at = self._probe_at.get(partition)
+        if at is None:
+            return False
+        now = time.monotonic()
+        if at <= now and running_loop() is not None:
+            self._probe_at[partition] = now + _PROBE_EVERY_S
+            probe = asyncio.get_running_loop().create_task(self._probe(partition), name="ade-partition-probe")
+            self._probes.add(probe)
+            probe.add_done_callback(self._probes.discard)
+        return True
+
+    def is_any_away(self) -> bool:
+        """Whether some partition did not respond."""
+        return len(self.near(range(self._link.partitions))) < self._link.partitions
+
+    def near(self, partitions: Iterable[int]) -> list[int]:
+        """Return those that respond, as far as is known."""
+        return [partition for partition in partitions if not self.is_away(partition)]
+
+    def note(self, partition: int, error: StoreUnavailable | None = None) -> None:
+        """Record that a partition did not respond, or that it did."""
+        if error is None:
+            if self._probe_at.pop(partition, None) is not None:
+                self._back_at[partition] = time.monotonic()
+                _log.info("store.partition_back", partition=partition)
+        elif partition not in self._probe_at:
+            self._probe_at[partition] = time.monotonic() + _PROBE_EVERY_S
+            _log.warning("store.partition_away", partition=partition, reason=error.detail)
+
+    def is_back_since(self, partition: int) -> float:
+        """Return for how many seconds the partition has responded again; infinite if it always did."""
+        return time.monotonic() - self._back_at.get(partition, float("-inf"))
+
+    def check(self, partition: int) -> None:
+        """Raise StoreUnavailable if the partition did not respond a moment ago."""
+        if self.is_away(partition):
+            raise StoreUnavailable(f"partition {partition} of the cluster does not respond")
+
+    async def each(
+        self, partitions: Sequence[int], ask: Callable[[int, float | None], Awaitable[Answer]]
+    ) -> dict[int, Answer]:
+        """Return the responses of partitions that respond in time; `ask` gets the time limit. Raises if none does."""
+        if len(partitions) == 1:
+            return {partitions[0]: await ask(partitions[0], None)}
+        near = self.near(partitions) or list(partitions)
+        given = await asyncio.gather(*(ask(each, SHORT_PATIENCE_S) for each in near), return_exceptions=True)
+        answers: dict[int, Answer] = {}
+        for partition, answer in zip(near, given, strict=True):
+            if isinstance(answer, StoreUnavailable):
+                self.note(partition, answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                self.note(partition)
+                answers[partition] = answer
+        if not answers:
+            raise next(answer for answer in given if isinstance(answer, StoreUnavailable))
+        return answers
+
+    async def in_turn(
+        self, partitions: Sequence[int], ask: Callable[[int, int, float | None], Awaitable[int]], limit: int
+    ) -> int:
+        """Call one partition after the other; `ask` gets what is left of the limit, and returns how much it did.
+
+        Returns the sum. Partitions that do not respond are skipped. Raises if none does.
+        """
+        if len(partitions) == 1:
+            return await ask(partitions[0], limit, None)
+        done, failure, has_responded = 0, StoreUnavailable("no partition of the cluster responds"), False
+        for partition in self.near(partitions) or partitions:
+            if done >= limit:
+                break
+            try:
+                done += await ask(partition, limit - done, SHORT_PATIENCE_S)
+                has_responded = True
+            except StoreUnavailable as error:
+                failure = error
+                self.note(partition, error)
+        if not has_responded and limit > 0:
+            raise failure
+        return done
+
+    async def _probe(self, partition: int) -> None:
+        """Read something from a partition that did not respond."""
+        command = ("EXISTS", f"{self._link.names[partition].prefix}meta")
+        with suppress(StoreError):
+            await self._link.ask(partition, command, patience_s=SHORT_PATIENCE_S)
+            self.note(partition)

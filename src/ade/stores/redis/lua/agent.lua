@@ -1,12 +1,12 @@
--- uses: base, types
+-- uses: base, types, continuity
 -- flags: allow-oom
 -- agent: apply request.verb to request.agent (its id) and the leases on its units. The verbs:
 --   register (record; fields: which of them to change if the agent exists; event, packed, or false; token). It counts as a
 --     heartbeat.
 --   set_status (status; event, or false; token).
 --   remove (event, or false; token): delete the agent and its leases.
---   acquire (holders, lease_ms, over): release the units of `over`, then lease units to as many holders as possible, in order. A
---     holder that has a unit keeps it.
+--   acquire (holders, lease_ms, over, clock as in lib/continuity.lua): release the units of `over`, then lease units to as many
+--     holders as possible, in order. A holder that has a unit keeps it.
 --   renew (holders, lease_ms, record, event): record a heartbeat and renew leases, also expired ones. An agent that does not
 --     exist is registered.
 --   check (repair): find units of an agent that does not exist, and with `repair` delete them. A holder that is alive registers
@@ -50,7 +50,9 @@ end
 -- clock was set back: it lasts as long as a new one.
 local function release_units(holders)
   in_portions('ZREM', UNITS, holders)
-  call('ZREMRANGEBYSCORE', UNITS, '-inf', whole(STEADY))
+  if #call('ZRANGEBYSCORE', UNITS, '-inf', whole(STEADY), 'LIMIT', 0, 1) > 0 then
+    call('ZREMRANGEBYSCORE', UNITS, '-inf', whole(judged_until(agent and agent.longest or 0)))
+  end
   local latest = whole(STEADY + (agent and agent.longest or 0))
   for _, holder in ipairs(agent and call('ZRANGEBYSCORE', UNITS, '(' .. latest, '+inf') or {}) do
     call('ZADD', UNITS, latest, holder)

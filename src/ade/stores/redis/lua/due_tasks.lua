@@ -1,8 +1,10 @@
--- uses: base, fields, state, streams, task_streams, leases
+-- uses: base, fields, state, streams, task_streams, leases, continuity, log
 -- flags: allow-oom
 -- due_tasks: list the tasks that a sweep must decide on, each list bounded by request.limit: {expired leases, missed deadlines,
 --   broken dependencies, reported outcomes}. Records as in lib/state.lua; one with a broken dependency is followed by the ids of
---   its broken dependencies, one with a reported outcome by the outcome (JSON).
+--   its broken dependencies, one with a reported outcome by the outcome (JSON). A fifth value is 1, or 0 when the
+--   server's time is not what the caller expects: no lease is judged. request.clock is explained in lib/continuity.lua. A new step
+--   of the clock is logged.
 -- As a safety net, parked tasks become ready when no run holds their concurrency key.
 
 repair_leases()
@@ -67,5 +69,22 @@ end
 if freed then
   notify('work')
 end
-local expired = records(P .. 'queue:leases', '(' .. whole(STEADY), HANDED)
-return { expired, records(P .. 'queue:deadlines', whole(NOW)), broken, handed }
+watch_clock()
+local MOST_LEASE_MS = 600000 -- assumed for runs that an earlier version has renewed
+local longest = call('HGET', KEYS[1], 'lease') -- of a run that was renewed lately, as in renew.lua
+longest = longest and cmsgpack.unpack(longest)[1]
+local expired = {}
+for _, record in ipairs(records(P .. 'queue:leases', '(' .. whole(STEADY), HANDED)) do
+  local state = cmsgpack.unpack(record[2])
+  if has_expired(state[LEASE], longest or math.min(state[LEASE] - (state[STARTED] or 0), MOST_LEASE_MS)) then
+    expired[#expired + 1] = record
+  end
+end
+local step = call('HGET', KEYS[1], 'unreported')
+if step then
+  call('HDEL', KEYS[1], 'unreported')
+  local about = { what = 'clock_stepped', step_ms = tonumber(step), partition = PARTITION }
+  append_event(string.char(149) .. cmsgpack.pack('alert', NOW, nil, nil, about)) -- an array of five
+  flush_log()
+end
+return { expired, records(P .. 'queue:deadlines', whole(NOW)), broken, handed, (request.steady or continuous) and 1 or 0 }

@@ -4,11 +4,11 @@
 --   work can end. The verbs: acquire (wanted: the request; wait_ms or false; first_seq, most_waiting, most_of_owner; acquires in
 --   acquires_per_ms, or false), poll, renew, release, reap (ids), upgrade (grant_id, resource, upgrade_id, wait_ms or false),
 --   downgrade (grant_id, resource), force_release (id, reason, by), abort_victim (id, cycle), reorder (id, before),
---   return_grant (id).
--- Returns {the published update (packed), or nil, requests (packed, or nil)}, one for each id; or {'refused', error code,
---   detail}, with nothing written. request.token is given with verbs whose repetition would be logged twice.
+--   return_grant (id). request.clock is explained in lib/continuity.lua.
+-- Returns {the published update (packed), or nil, requests (packed, or nil)}, one for each id (reap: how many had ended); or
+--   {'refused', error code, detail}, with nothing written. request.token is given with verbs whose repetition would be logged twice.
 
--- uses: types, fields, log, request_dedup, state, lock_queues, lock_table, lock_rules, lock_writes
+-- uses: types, fields, log, request_dedup, state, lock_queues, continuity, lock_table, lock_rules, lock_writes
 local known = request.token and known_answer()
 if known then
   return known
@@ -106,6 +106,7 @@ local function poll(id)
 end
 
 local function renew(id)
+  watch_clock()
   local one = get_alive(id)
   settle()
   if not one or one.state ~= 'granted' then
@@ -252,14 +253,17 @@ end
 
 -- An expiry entry without a request would be found again and again.
 function verbs.reap()
+  local count = 0
   read_all(request.ids)
   for _, id in ipairs(request.ids) do
-    if not get_alive(id) and not removed[id] then
+    local is_alive = get_alive(id)
+    count = count + (is_alive and 0 or 1)
+    if not is_alive and not removed[id] then
       call('ZREM', LEASES, NAMESPACE .. ':' .. id)
     end
   end
   settle()
-  return {}
+  return { count }
 end
 
 local answers = verbs[request.verb]()

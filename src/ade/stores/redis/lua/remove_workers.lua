@@ -1,7 +1,7 @@
--- uses: base, request_dedup
+-- uses: base, request_dedup, continuity
 -- flags: allow-oom
 -- remove_workers: delete workers. request.workers (ids), request.lost_ms: only those that are still lost for so long, or false
---   for all; request.token. Returns the deleted ids.
+--   for all; request.token, request.clock as in lib/continuity.lua. Returns the deleted ids.
 
 local known = known_answer()
 if known then
@@ -10,7 +10,7 @@ end
 local gone = {}
 for _, worker in ipairs(request.workers) do
   local ended = call('ZSCORE', P .. 'workers:heartbeat', worker)
-  if ended and (not request.lost_ms or tonumber(ended) < STEADY - request.lost_ms) then
+  if ended and (not request.lost_ms or has_expired(tonumber(ended) + request.lost_ms, request.lost_ms)) then
     call('ZREM', P .. 'workers:heartbeat', worker)
     call('HDEL', P .. 'workers', worker)
     gone[#gone + 1] = worker

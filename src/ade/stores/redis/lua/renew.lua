@@ -3,7 +3,8 @@
 -- renew: extend the leases of a worker's runs. request.worker (its id), request.runs: {run id, task id}, ..., request.lease_ms,
 --   request.claim: the id of a claim whose response the worker may not have read, or none; its runs are extended too.
 -- A lease never gets shorter; an expired one is extended too, if its task was not reclaimed. The entry stays pending for the
---   worker. Returns for each run 'held', 'gone' (the task does not exist), or the status of a task that this run no longer holds.
+--   worker. The field `lease` of the partition is the longest lease of the last hour, and about when it was renewed.
+-- Returns for each run 'held', 'gone' (the task does not exist), or the status of a task that this run no longer holds.
 
 repair_leases()
 local until_ms = STEADY + request.lease_ms
@@ -37,6 +38,12 @@ for place = 1, #claims, 3 do
   extend(claims[place + 1], claims[place])
 end
 in_portions('ZADD', P .. 'queue:leases', leases)
+local longest = call('HGET', KEYS[1], 'lease')
+longest = longest and cmsgpack.unpack(longest)
+local age = longest and (longest[1] == request.lease_ms and 60000 or 3600000)
+if not longest or longest[1] < request.lease_ms or longest[2] < STEADY - age then
+  call('HSET', KEYS[1], 'lease', cmsgpack.pack({ request.lease_ms, STEADY }))
+end
 for stream, entries in pairs(pending) do
   for from = 1, #entries, 1000 do
     local arguments = { stream, GROUP, request.worker, 0 }

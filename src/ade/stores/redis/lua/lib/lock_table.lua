@@ -35,8 +35,11 @@ local function conflict(mode, other)
 end
 
 local function is_expired(one)
-  local out_of_time = one.wait_until and one.wait_until <= STEADY and one.state ~= 'granted'
-  return one.lease_until <= STEADY or out_of_time
+  local length = one.state == 'granted' and one.ttl_ms or one.unattended and UNATTENDED_LEASE_MS or WAITER_LEASE_MS
+  if has_expired(one.lease_until, length) then
+    return true
+  end
+  return one.wait_until and one.state ~= 'granted' and has_expired(one.wait_until, one.wait_until - one.asked_at)
 end
 
 local function waits_until(one)
