@@ -53,7 +53,9 @@ EVENTS: Mapping[str, Told] = {
     "task.dlq": Told("in addition to `task.failed`: it is a dead letter now", _END, ("has_begun", *_GOVERNED)),
     ALERT: Told(
         "in addition to `task.failed`: it ran out of memory and needs attention. Also when a conversation pauses"
-        " because its batches failed too often, then with `what`, `inbox_id`, `failures`, `in_a_row`, and `seconds`",
+        " because its batches failed too often, then with `what`, `inbox_id`, `failures`, `in_a_row`, and `seconds`."
+        " Also when something needs an operator, then with `what` (`no_worker`: tasks wait whose name no live worker"
+        " runs; `worker_version`: a worker runs another version; `token_expires`), `about`, and `detail`",
         _END,
     ),
     "task.stalled": Told("its worker was lost and the lease expired", _RUN, _GOVERNED),

@@ -9,10 +9,19 @@ from ade import Context, Status, SyncContext, Task, read, write
 from ade.locks.requests import request_id, request_of
 from ade.tasks import decisions
 from ade.tasks.api.queues import pause, resume
-from ade.tasks.explain import explain
 from ade.tasks.service import cancel
 from ade.worker.sweep import serve_locks, stall_lost
-from tests.domain import ClaimRequest, LockHolder, LockQuery, LockSpec, Queue, StoreLockClient, Stores, set_value
+from tests.domain import (
+    ClaimRequest,
+    LockHolder,
+    LockQuery,
+    LockSpec,
+    Queue,
+    StoreLockClient,
+    Stores,
+    explain,
+    set_value,
+)
 from tests.waiting import eventually
 from tests.worker.harness import Gate, Workshop, plain, soon
 from tests.worker.lock_contenders import Outsider
