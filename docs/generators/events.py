@@ -68,6 +68,11 @@ EVENTS: Mapping[str, Told] = {
         "its locks are not free: it waits for them, and the run does not count", ("run_id", "worker", "locks")
     ),
     "task.recalled": Told("its locks were granted, so it can be claimed immediately", ("locks",)),
+    "task.rescheduled": Told(
+        "its priority or its start time was changed; `before` has the earlier values",
+        ("before",),
+        ("priority", "run_after"),
+    ),
     "task.cancelled": Told(
         "a person, its parent, or a failed dependency stopped it", ("attempt",), ("reason", *_GOVERNED)
     ),
@@ -189,6 +194,7 @@ FIELDS: Mapping[str, str] = {
     "agent_id": "the agent, as its program names it",
     "attempt": "number of the run within its generation, from 1",
     "batch_id": "the batch, counted in its inbox",
+    "before": "the earlier values of the fields that were changed",
     "by": "who did it",
     "capabilities": "what the agent can do",
     "cascades": "whether the delegate can delegate further",
@@ -210,6 +216,7 @@ FIELDS: Mapping[str, str] = {
     "entry": "the task's place in the order of arrival",
     "error": "type and message of the error, cut to 500 characters",
     "hash": "the hash of that entry of the audit copy",
+    "priority": "0 (first) to 9 (last)",
     "result_digest": "SHA-256 over the result",
     "seq": "the entry of the audit copy",
     "has_begun": "false if the handler was never called; otherwise left out",

@@ -47,6 +47,7 @@ TARGETS = {
     Verb.RELEASE: "pending",
     Verb.DEFER: "pending",
     Verb.RECALL: "pending",
+    Verb.RESCHEDULE: "pending",
     Verb.CANCEL: "cancelled",
     Verb.REPLAY: "pending submitted",
     Verb.DISCARD: "failed",

@@ -96,6 +96,17 @@ class TasksCalls(Section):
         body = Cancel(reason=reason)
         return self._call("cancel_task", Task, task_id, body=body, if_match=if_match, key=request_key)
 
+    def reschedule_task(
+        self, task_id: str, *, priority: int | str | None = None, delay: float | None = None,
+        run_at: datetime | None = None, if_match: int | None = None, request_key: str | None = None,
+    ) -> Call[Task]:
+        """Change the priority or the start time of a pending task."""
+        from ade.tasks.api.requests import RescheduleTask
+        from ade.tasks.model import Task
+
+        body = RescheduleTask(priority=priority, delay=delay, run_at=run_at)
+        return self._call("reschedule_task", Task, task_id, body=body, if_match=if_match, key=request_key)
+
     def retry_task(
         self, task_id: str, *, args: dict[str, Any] | None = None, if_match: int | None = None,
         request_key: str | None = None,

@@ -79,6 +79,15 @@ class EditTask(Form):
     resources: list[LockName] | None = None
 
 
+class RescheduleTask(Form):
+    """Another priority, another start time, or both. A `delay` of 0 starts it now; `delay` and `run_at` exclude each
+    other."""
+
+    priority: Priority | None = None
+    delay: Annotated[float, described(minimum=0)] | None = None  # seconds from now
+    run_at: datetime | None = None  # the earliest start
+
+
 class GetTask(Form):
     """How long to wait for the result, and whether to include large values."""
 

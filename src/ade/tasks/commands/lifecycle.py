@@ -1,16 +1,18 @@
-"""`ade cancel` and `ade logs`: cancel tasks by ID or filter, print their output, and follow their changes."""
+"""`ade cancel`, `ade reschedule`, and `ade logs`: cancel or reschedule tasks, print their output, follow changes."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from ade.cli.command import command
+from ade.cli.identity import as_option
 from ade.cli.ids import find_id, find_ids
 from ade.cli.interaction import confirm, progress
 from ade.cli.output import CommandOutput, all_of
-from ade.cli.parameters import clock_time, now_ms
+from ade.cli.parameters import DURATION, MOMENT, PRIORITY, clock_time, local_with_distance, now_ms
 from ade.server.request_types import MOST_TOGETHER
 from ade.tasks.api.requests import TaskFilter
 from ade.tasks.bulk import BulkPreview, BulkRefusal, BulkReport
@@ -90,6 +92,43 @@ async def _cancel_all(
             is_more = done.is_more and bool(done.changed or done.moved_on)
             bar.advance(len(done.changed))
     return BulkReport(changed=tuple(cancelled), moved_on=tuple(moved_on), refused=refused)
+
+
+# `ade reschedule`: another priority or start time for pending tasks.
+
+
+@command("reschedule")
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--priority", type=PRIORITY, help="urgent (1), high (3), normal (5), low (7), or 0 (first) to 9 (last).")
+@click.option("--now", is_flag=True, help="Start as soon as a worker is free.")
+@click.option("--delay", type=DURATION, help="Start after this time (30s, 5m).")
+@click.option("--at", "run_at", type=MOMENT, metavar="TIME", help="Start at this date and time.")
+@as_option
+async def reschedule(
+    session: "Session",
+    task_ids: tuple[str, ...],
+    priority: int | None,
+    now: bool,
+    delay: float | None,
+    run_at: datetime | None,
+) -> None:
+    """Change the priority or the start time of pending tasks. Approvals stay valid.
+
+    `--now` also ends the delay before a retry. A task that is running, final, or not approved yet is refused.
+    """
+    starts = [now, delay is not None, run_at is not None]
+    if sum(starts) > 1 or not (any(starts) or priority is not None):
+        raise click.UsageError("Name what to change: --priority, and one of --now, --delay, and --at.")
+    async with session.api() as api:
+        for task_id in await find_ids(api, task_ids):
+            task = await api.reschedule_task(
+                task_id, priority=priority, delay=0 if now else delay, run_at=run_at, if_match=None
+            )
+            if session.out.as_json:
+                session.out.record(task)
+            else:
+                starts_at = "now" if task.run_after <= now_ms() else local_with_distance(task.run_after, now=now_ms())
+                session.out.line(f"{task.id}  {task.name}  priority {task.priority}, starts {starts_at}")
 
 
 # `ade logs`: the output of a task.
