@@ -17,7 +17,7 @@ ALLOWED = {
     Status.SUBMITTED: "assess review fail cancel",
     Status.REVIEWING: "review approve reject request_changes respond break_glass expire fail cancel",
     Status.APPROVED: "review revoke expire start fail cancel",
-    Status.PENDING: "review revoke claim fail recall cancel",
+    Status.PENDING: "review revoke claim fail recall reschedule cancel",
     Status.RUNNING: "succeed retry fail hold stall release defer cancel",
     Status.STALLED: "claim fail cancel",
     Status.COMPLETED: "review",

@@ -120,6 +120,7 @@ class BulkAction(Form):
     filter: TaskFilter
     reason: Line | None = None  # kept with the tasks; to discard needs one
     limit: Annotated[int, Meta(ge=1, le=MOST_TOGETHER)] = MOST_TOGETHER  # tasks reached by one call
+    cursor: str | None = None  # `next` of the call before, which continues there
 
 
 class ListDeadLetters(Form):
@@ -149,6 +150,7 @@ class DeadLetters(Form):
     queue: str | None = None
     everything: bool = False
     limit: Annotated[int, Meta(ge=1, le=MOST_TOGETHER)] = MOST_TOGETHER  # oldest first
+    cursor: str | None = None  # `next` of the call before, which continues there
 
 
 class DiscardDeadLetters(DeadLetters, kw_only=True):

@@ -15,7 +15,7 @@ from ade.cli.output import CommandOutput, all_of
 from ade.cli.parameters import DURATION, MOMENT, PRIORITY, clock_time, local_with_distance, now_ms
 from ade.server.request_types import MOST_TOGETHER
 from ade.tasks.api.requests import TaskFilter
-from ade.tasks.bulk import BulkPreview, BulkRefusal, BulkReport
+from ade.tasks.bulk import MOST_COUNTED, BulkPreview, BulkReport, combined
 from ade.tasks.commands.tasks import TaskFilterOptions, chosen, filter_options, is_empty
 from ade.tasks.model import OutputLine, Task
 
@@ -57,7 +57,7 @@ async def _cancel_by_id(session: "Session", texts: Sequence[str], reason: str | 
 async def _cancel_by_filter(session: "Session", given: TaskFilterOptions, reason: str | None, yes: bool) -> None:
     wanted = chosen(given, now=now_ms())
     async with session.api() as api:
-        reach = await api.preview_bulk_action(action="cancel", filter=wanted)
+        reach = await _counted(api, wanted)
         if not reach.count:
             session.out.note("No unfinished task that can be cancelled matches.")
         else:
@@ -68,30 +68,37 @@ async def _cancel_by_filter(session: "Session", given: TaskFilterOptions, reason
     if session.out.as_json:
         session.out.document(reached)
     elif reach.count:
-        matched = max(len(reached.changed) + len(reached.moved_on), reach.count)
+        matched = max(reached.reached, reach.count)
         session.out.line(f"Cancelled {len(reached.changed)} of {matched} tasks.")
         for each in reached.refused:
             session.out.line(f"Refused {each.count} ({each.code}): {each.reason}")
+
+
+async def _counted(api: "Client", wanted: TaskFilter) -> BulkPreview:
+    """Count the tasks that would be cancelled, in as many calls as it takes to examine all of them."""
+    count, cursor = 0, None
+    while True:
+        found = await api.preview_bulk_action(action="cancel", filter=wanted, cursor=cursor)
+        count, cursor = count + found.count, found.next
+        if not found.is_partial or cursor is None or count >= MOST_COUNTED:
+            return BulkPreview(count=count, is_more=found.is_more)
 
 
 async def _cancel_all(
     session: "Session", api: "Client", wanted: TaskFilter, reach: BulkPreview, reason: str | None
 ) -> BulkReport:
     """Cancel the tasks that are still unfinished, oldest first, and no more than were counted."""
-    cancelled: list[str] = []
-    moved_on: list[str] = []
-    refused: tuple[BulkRefusal, ...] = ()
-    is_more = reach.count > 0
+    reports, cursor, is_more = list[BulkReport](), None, reach.count > 0
     with progress(session, "Cancelling", reach.count) as bar:
-        while is_more and (reach.is_more or (left := reach.count - len(cancelled) - len(moved_on)) > 0):
+        while is_more:
+            left = reach.count - sum(report.reached for report in reports)
             limit = MOST_TOGETHER if reach.is_more else min(left, MOST_TOGETHER)
-            done = await api.run_bulk_action(action="cancel", filter=wanted, reason=reason, limit=limit)
-            cancelled += done.changed
-            moved_on += done.moved_on
-            refused = done.refused  # every call finds again those that were refused before
-            is_more = done.is_more and bool(done.changed or done.moved_on)
+            done = await api.run_bulk_action(action="cancel", filter=wanted, reason=reason, limit=limit, cursor=cursor)
+            reports.append(done)
             bar.advance(len(done.changed))
-    return BulkReport(changed=tuple(cancelled), moved_on=tuple(moved_on), refused=refused)
+            cursor = done.next
+            is_more = cursor is not None and (reach.is_more or left > done.reached)
+    return combined(reports)
 
 
 # `ade reschedule`: another priority or start time for pending tasks.
