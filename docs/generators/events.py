@@ -194,7 +194,7 @@ FIELDS: Mapping[str, str] = {
     "agent_id": "the agent, as its program names it",
     "attempt": "number of the run within its generation, from 1",
     "batch_id": "the batch, counted in its inbox",
-    "before": "the earlier values of the fields that were changed",
+    "before": "the earlier values of the changed fields (`run_after` is a moment)",
     "by": "who did it",
     "capabilities": "what the agent can do",
     "cascades": "whether the delegate can delegate further",
