@@ -35,15 +35,21 @@ from ade.client.client import Client
 from ade.common.http.pool import HttpClient
 from ade.composition.app_store import OpenStore
 from ade.composition.stores import open_read_only, open_stores, upgrade_store
-from ade.events.model import FINAL_EVENTS, Event
+from ade.events.alerts import find_alerts, report_alerts
+from ade.events.feed import events_after
+from ade.events.metrics import Metrics
+from ade.events.model import ALERT, FINAL_EVENTS, Event
+from ade.events.prometheus import OPEN, PLAIN, REQUEST_BOUNDS, written
 from ade.locks.client import StoreLockClient
 from ade.locks.holder import LockHolder
 from ade.locks.model import PRIORITIES, LockLimits, LockMode, LockRequest, LockSpec, read_priority
 from ade.locks.requests import validate_request
 from ade.server.context import RequestContext
+from ade.server.health import FindingsVerdict, health, readiness
 from ade.server.operation import AuthLevel, Route, TrafficClass, shape_of
 from ade.server.pagination import Page
 from ade.server.problems import RequestRefused, ServerProblem
+from ade.server.request import CLIENT_GONE, HttpRequest, RequestMetrics
 from ade.server.route_table import ROUTE_OF, ROUTES
 from ade.server.wire_format import from_wire, plan_of, to_wire
 from ade.settings.runtime import set_value
@@ -61,12 +67,14 @@ from ade.tasks.arguments import Signature
 from ade.tasks.changes import Change, ChangePrecondition, change
 from ade.tasks.decisions import cancel, lose_lease, settle
 from ade.tasks.enqueue import enqueue, fresh_id, uuid7
+from ade.tasks.explain import explain
 from ade.tasks.handlers import HandlerMode
-from ade.tasks.identifiers import DELIVER, is_task_id
+from ade.tasks.identifiers import DELIVER, NOTIFY_PERSON, QUEUE, is_task_id
 from ade.tasks.lifecycle import BIRTHS, CLAIMABLE, FINAL, Verb
 from ade.tasks.model import AfterFailure, Definition, Effect, OutputLine, Queue, Schedule, Worker, is_past_retention
 from ade.tasks.options import NewDefinition, NewTask
 from ade.tasks.outcomes import Failed, Released, Succeeded
+from ade.tasks.overview import overview
 from ade.tasks.payloads import Payloads
 from ade.webhooks.deliveries import DeliveryResponse, DeliveryTaskArguments
 from ade.webhooks.destinations import NetworkPolicy, networks_of
@@ -78,15 +86,22 @@ from ade.worker.state import WorkerState
 from ade.worker.sweep import settle_due
 
 __all__ = [
+    "ALERT",
     "BIRTHS",
     "BUILT_IN",
     "CLAIMABLE",
+    "CLIENT_GONE",
     "DELIVER",
     "DONE",
     "FINAL",
     "FINAL_EVENTS",
     "LAST_MOMENT",
+    "NOTIFY_PERSON",
+    "OPEN",
+    "PLAIN",
     "PRIORITIES",
+    "QUEUE",
+    "REQUEST_BOUNDS",
     "ROUTES",
     "ROUTE_OF",
     "RULES",
@@ -121,12 +136,14 @@ __all__ = [
     "EventSettings",
     "ExitCode",
     "Failed",
+    "FindingsVerdict",
     "Gate",
     "GateState",
     "GuardOccasion",
     "GuardRulesVerdict",
     "HandlerMode",
     "HttpClient",
+    "HttpRequest",
     "Inbox",
     "InboxChange",
     "InboxLimits",
@@ -139,6 +156,7 @@ __all__ = [
     "LockRequest",
     "LockSpec",
     "LockStore",
+    "Metrics",
     "NetworkPolicy",
     "NewDefinition",
     "NewTask",
@@ -156,6 +174,7 @@ __all__ = [
     "RedisTasks",
     "Released",
     "RequestContext",
+    "RequestMetrics",
     "RequestRefused",
     "ReturnReason",
     "Review",
@@ -196,9 +215,13 @@ __all__ = [
     "create_token",
     "deliver",
     "enqueue",
+    "events_after",
+    "explain",
+    "find_alerts",
     "fingerprint",
     "fresh_id",
     "from_wire",
+    "health",
     "is_past_retention",
     "is_task_id",
     "list_tokens",
@@ -210,10 +233,13 @@ __all__ = [
     "open_redis",
     "open_sqlite",
     "open_stores",
+    "overview",
     "parse_url",
     "plan_of",
     "read_priority",
     "read_rulebook",
+    "readiness",
+    "report_alerts",
     "revoke_token",
     "set_password",
     "set_value",
@@ -227,4 +253,5 @@ __all__ = [
     "use_token",
     "uuid7",
     "validate_request",
+    "written",
 ]

@@ -56,7 +56,9 @@ EVENTS: Mapping[str, Told] = {
         " because its batches failed too often, then with `what`, `inbox_id`, `failures`, `in_a_row`, and `seconds`."
         " With `what` = `clock_stepped`: the clock of the server that holds `partition` was set forward by `step_ms`."
         " With `what` = `key_of_wrong_type`: another program replaced the Redis key `key` by one of the type `found`"
-        " instead of `expected`; `moved_to` is where it is now, and `action` is what to do",
+        " instead of `expected`; `moved_to` is where it is now, and `action` is what to do."
+        " Also when something needs an operator, then with `what` (`no_worker`: tasks wait whose name no live worker"
+        " runs; `worker_version`: a worker runs another version; `token_expires`), `about`, and `detail`",
         _END,
     ),
     "task.stalled": Told("its worker was lost and the lease expired", _RUN, _GOVERNED),
@@ -69,6 +71,11 @@ EVENTS: Mapping[str, Told] = {
         "its locks are not free: it waits for them, and the run does not count", ("run_id", "worker", "locks")
     ),
     "task.recalled": Told("its locks were granted, so it can be claimed immediately", ("locks",)),
+    "task.rescheduled": Told(
+        "its priority or its start time was changed; `before` has the earlier values",
+        ("before",),
+        ("priority", "run_after"),
+    ),
     "task.cancelled": Told(
         "a person, its parent, or a failed dependency stopped it", ("attempt",), ("reason", *_GOVERNED)
     ),
@@ -190,6 +197,7 @@ FIELDS: Mapping[str, str] = {
     "agent_id": "the agent, as its program names it",
     "attempt": "number of the run within its generation, from 1",
     "batch_id": "the batch, counted in its inbox",
+    "before": "the earlier values of the changed fields (`run_after` is a moment)",
     "by": "who did it",
     "capabilities": "what the agent can do",
     "cascades": "whether the delegate can delegate further",
@@ -211,6 +219,7 @@ FIELDS: Mapping[str, str] = {
     "entry": "the task's place in the order of arrival",
     "error": "type and message of the error, cut to 500 characters",
     "hash": "the hash of that entry of the audit copy",
+    "priority": "0 (first) to 9 (last)",
     "result_digest": "SHA-256 over the result",
     "seq": "the entry of the audit copy",
     "has_begun": "false if the handler was never called; otherwise left out",

@@ -23,6 +23,7 @@ CURL: Mapping[str, str] = {
     "get_task": _curl("/tasks/$id?wait=30"),
     "edit_task": _post("/tasks/$id", '{"description": "as agreed"}', "-H 'If-Match: \"3\"'", method="PATCH"),
     "cancel_task": _post("/tasks/$id/cancel", '{"reason": "not needed any more"}', "-H 'If-Match: \"3\"'"),
+    "reschedule_task": _post("/tasks/$id/reschedule", '{"delay": 0, "priority": "urgent"}'),
     "retry_task": _curl("/tasks/$id/retry", "-X POST"),
     "get_task_output": _curl("/tasks/$id/output", "-N", '-H "Accept: text/event-stream"'),
     "run_bulk_action": _post(

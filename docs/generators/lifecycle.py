@@ -45,6 +45,7 @@ VERB_MEANS: Mapping[Verb, str] = {
     Verb.RELEASE: "a worker that shuts down, or cannot start it, returns it to the queue; no attempt is used up",
     Verb.DEFER: "its locks are not free, so it waits for them without a worker; no attempt is used up",
     Verb.RECALL: "its locks were granted, so it can be claimed immediately",
+    Verb.RESCHEDULE: "a person or a program changes its priority or start time; approvals stay valid",
     Verb.CANCEL: "immediate, in every status that is not final; a stale result is rejected",
     Verb.REPLAY: "a dead letter runs again: a new generation with fresh attempts",
     Verb.DISCARD: "a dead letter is discarded, with the reason; its record stays",

@@ -165,6 +165,7 @@ TASK_MEANS: Mapping[str, str] = {
     "waiting_on": "number of dependencies that have not completed yet",
     "timeouts": "runs of this generation that timed out",
     "throttles": "runs of this generation that were rate limited without using an attempt",
+    "reschedules": "how often the start of a task with locks was changed; lock requests from before do not count",
     "discarded": "whether it was discarded as a dead letter",
     "progress": "what the newest run reported last, as JSON",
     "created_at": "when it was stored",

@@ -78,6 +78,7 @@ CLASSES: Mapping[str, Shown] = {
             "get",
             "status",
             "cancel",
+            "reschedule",
             "submit",
             "vote",
             "start",

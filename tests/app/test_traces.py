@@ -21,6 +21,9 @@ from ade.errors import InvalidTask, TaskFailed
 from ade.settings import Settings
 from ade.settings.sections import StoreSettings, TraceSettings, WorkerSettings
 from tests.app.traced_tasks import told
+from tests.domain import Role
+from tests.server.conftest import start_server
+from tests.stores.urls import store_url
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
@@ -233,3 +236,52 @@ asyncio.run(main())
 print([name for name in sys.modules if name.startswith("opentelemetry") or name == "ade.worker.spans"])
 """
     assert run_program(program).strip().splitlines()[-1] == "[]"
+
+
+async def test_a_request_is_a_span_of_its_caller_and_above_what_it_enqueues(
+    tmp_path: Path, spans: InMemorySpanExporter
+) -> None:
+    async with start_server(store_url("sqlite", tmp_path), tmp_path, **{"traces.enabled": True}) as server:
+        made = await server.ask("POST", "/api/v1/tasks", {"name": "greet"}, traceparent=PARENT)
+        task_id = made.json()["id"]
+        await server.ask("GET", f"/api/v1/tasks/{task_id}")
+        await server.ask("GET", "/api/v1/nowhere/at-all")
+        await server.ask("GET", "/livez")
+        [task] = await server.stores.tasks.get([task_id])
+
+    request, enqueued = named(spans, "POST /api/v1/tasks"), named(spans, "enqueue greet")
+    assert trace_of(request) == TRACE
+    assert request.parent is not None
+    assert f"{request.parent.span_id:016x}" == PARENT.split("-")[2]
+    assert request.kind is SpanKind.SERVER
+    assert dict(request.attributes or {}) == {
+        "http.request.method": "POST",
+        "http.route": "/api/v1/tasks",
+        "http.response.status_code": 201,
+        "url.path": "/api/v1/tasks",
+        "url.scheme": "http",
+    }
+    assert is_below(enqueued, request)
+    assert task is not None
+    assert task.trace is not None
+    assert TRACE in task.trace
+    read = named(spans, "GET /api/v1/tasks/{task_id}")
+    assert read.parent is None  # without a traceparent it begins a trace
+    assert trace_of(read) != TRACE
+    missing = named(spans, "GET")  # no route, so the name has none
+    assert (missing.attributes or {})["http.response.status_code"] == 404
+    assert missing.status.status_code is StatusCode.UNSET  # a mistake of the client is not an error of the server
+    assert not [span for span in spans.get_finished_spans() if "livez" in span.name]
+
+
+async def test_a_fault_of_the_server_is_an_error_of_its_span(tmp_path: Path, spans: InMemorySpanExporter) -> None:
+    async with start_server(store_url("sqlite", tmp_path), tmp_path, **{"traces.enabled": True}) as server:
+        await server.token(Role.OPERATOR)
+        (tmp_path / "ade.db").unlink()
+        assert (await server.ask("GET", "/readyz", by=None)).status == 503
+        refused = await server.ask("POST", "/api/v1/tasks", {"name": "greet"})
+        assert refused.status >= 500, refused
+
+    request = named(spans, "POST /api/v1/tasks")
+    assert request.status.status_code is StatusCode.ERROR
+    assert (request.attributes or {})["error.type"] == str(refused.status)

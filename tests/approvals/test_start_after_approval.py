@@ -14,7 +14,7 @@ from ade.approvals.errors import ApprovalNotGood, ConflictOfInterest, GateClosed
 from ade.approvals.run_gates import check_before_run
 from ade.approvals.service import sweep_reviews
 from ade.approvals.submission import replay
-from ade.errors import NotPermitted
+from ade.errors import IllegalTransition, InvalidTask, NotPermitted
 from ade.failures import FailureKind
 from ade.settings import runtime
 from tests.approvals.scene import APPROVE, ONE, REJECT, TWO, Scene
@@ -336,3 +336,39 @@ async def test_a_vote_between_the_failure_of_a_dependency_and_the_sweep_is_refus
     assert (gate.state, gate.votes) == (GateState.CANCELLED, ())
     with pytest.raises(GateClosed, match="dependency failed"):
         await shop.vote(handle, "bob")
+
+
+async def test_an_approval_survives_another_priority_and_start(shop: Scene) -> None:
+    await shop.rules(ONE)
+    task = await shop.asked()
+    with pytest.raises(IllegalTransition, match="is reviewing"):
+        await task.reschedule(priority=0)
+    approved = await shop.vote(task, "bob")
+    moved = await task.reschedule(priority="urgent", delay=600)
+    assert (moved.digest, moved.review, moved.status) == (approved.digest, approved.review, Status.PENDING)
+    await shop.kit.drain()
+    assert shop.deployed == []
+    await task.reschedule(delay=0)
+    await shop.kit.drain()
+    assert len(shop.deployed) == 1
+    assert await task.status() is Status.COMPLETED
+
+
+async def test_a_task_does_not_leave_the_window_that_was_approved(shop: Scene) -> None:
+    await shop.rules(ONE)
+    now = datetime.fromtimestamp(shop.kit.clock.now() / 1000, UTC)
+    task = await shop.asked(window=(now + timedelta(hours=1), now + timedelta(hours=2)))
+    approved = await shop.vote(task, "bob")
+    for start in (timedelta(0), timedelta(minutes=59), timedelta(hours=2), timedelta(days=3)):
+        with pytest.raises(InvalidTask, match="was approved for"):
+            await task.reschedule(run_at=now + start)
+    assert await task.get() == approved
+    await shop.kit.drain()
+    assert shop.deployed == []
+    await task.reschedule(run_at=now + timedelta(minutes=90))
+    await shop.kit.advance(3_600)
+    await shop.kit.drain()
+    assert shop.deployed == []
+    await shop.kit.advance(1_800)
+    await shop.kit.drain()
+    assert len(shop.deployed) == 1

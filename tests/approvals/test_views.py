@@ -22,9 +22,8 @@ from ade.approvals.views import (
     waiting,
 )
 from ade.approvals.votes import gate_to_answer
-from ade.tasks.explain import explain
 from ade.tasks.service import edit
-from tests.domain import Stores, UserChanges, VoteRequest, add_user, change_user, read_rulebook
+from tests.domain import Stores, UserChanges, VoteRequest, add_user, change_user, explain, read_rulebook
 from tests.tasks.queue_driver import QueueDriver
 
 DAY = 86_400_000

@@ -62,3 +62,33 @@ def test_either_ids_or_a_filter(shop: Call, arguments: list[str]) -> None:
     answer = shop("cancel", *arguments)
 
     assert (answer.code, answer.err.startswith("error[usage]: ")) == (2, True)
+
+
+# `ade reschedule`: pending tasks start at another time, or before others.
+
+
+def test_pending_tasks_get_another_start_and_priority(shop: Call) -> None:
+    ids = [shop("enqueue", "pack", f"item={name}", "--delay", "2h").out.strip() for name in ("lamp", "sofa")]
+    answer = shop("reschedule", ids[0], ids[1][-12:], "--now", "--priority", "urgent")
+
+    assert answer.lines == [f"{task_id}  pack  priority 1, starts now" for task_id in ids]
+    later = shop("reschedule", ids[0], "--at", "2040-01-31T12:00+00:00", "--json").json
+    assert later["run_after"] == "2040-01-31T12:00:00.000Z"
+    assert "starts 20" in shop("reschedule", ids[0], "--delay", "90s").out
+    timeline = shop("show", ids[0], "--json").json["events"]
+    assert [event["type"] for event in timeline] == ["task.created", *["task.rescheduled"] * 3]
+
+
+def test_what_is_not_pending_is_not_rescheduled(shop: Call) -> None:
+    task_id = shop("enqueue", "pack", "item=lamp").out.strip()
+    shop("cancel", task_id)
+    answer = shop("reschedule", task_id, "--now")
+    assert answer.code != 0
+    assert "only a pending task can be rescheduled" in answer.err
+
+
+@pytest.mark.parametrize("options", [[], ["--now", "--delay", "5m"], ["--delay", "5m", "--at", "2040-01-31"]])
+def test_a_new_start_is_given_once(shop: Call, options: list[str]) -> None:
+    answer = shop("reschedule", "some-id", *options)
+    assert answer.code == 2
+    assert "one of --now, --delay, and --at" in answer.err

@@ -164,3 +164,22 @@ def test_nobody_can_order_a_message_by_hand(hooked: Call) -> None:
     answer = hooked("enqueue", "webhooks:deliver", "--args", given, "--allow-unknown", "--json")
 
     assert (answer.code, answer.error["code"]) == (2, "invalid_task")
+
+
+def test_the_selection_of_tasks_is_changed_and_removed(hooked: Call) -> None:
+    webhook = the_id(hooked)
+    chosen = ("--name", "pack", "--name", "send", "--queue", "mail", "--tag", "big", "--author", "ada")
+    changed = hooked("webhooks", "change", webhook, *chosen, "--json").json
+    whole = {"names": ["pack", "send"], "queues": ["mail"], "tags": ["big"], "authors": ["ada"]}
+    assert changed["tasks"] == whole
+    assert changed["events"] == ["queue.paused", "task.*"] or changed["events"] == ["task.*", "queue.paused"]
+
+    hooked("webhooks", "change", webhook, "--description", "the pager")
+    assert hooked("webhooks", "show", webhook, "--json").json["tasks"] == whole  # what is not named stays
+    assert "pack, send" in hooked("webhooks", "show", webhook).out
+    only = hooked("webhooks", "change", webhook, "--queue", "mail", "--json").json["tasks"]
+    assert [name for name, values in only.items() if values] == ["queues"]  # together they are the selection
+    hooked("webhooks", "change", webhook, "--all-tasks")
+    assert not any(hooked("webhooks", "show", webhook, "--json").json.get("tasks", {}).values())
+    both = hooked("webhooks", "change", webhook, "--all-tasks", "--tag", "big")
+    assert (both.code, "--all-tasks" in both.err) == (2, True)

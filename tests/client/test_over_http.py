@@ -94,6 +94,9 @@ async def test_every_call_about_tasks_is_answered_alike(server: ServerHarness) -
         await pair.same("apply_task", made.id)
         await pair.same("roll_back_task", made.id)
         await pair.same("retry_task", made.id)
+        moved: Task = await pair.done("reschedule_task", made.id, priority="high")
+        assert moved.priority == 3
+        await pair.same("reschedule_task", made.id, priority=5, if_match=made.version)  # 412
         found: Page[Task] = await pair.same("list_tasks", queue="mail", status=[Status.PENDING])
         assert [task.id for task in found.items] == [made.id]
         await pair.same("list_tasks", limit=2, order="oldest")

@@ -10,7 +10,7 @@ from msgspec import structs
 from ade import Status, Task
 from ade.errors import StaleLease
 from ade.failures import FailureKind
-from ade.tasks.decisions import break_chain, cancel, discard, lose_lease, replay, settle
+from ade.tasks.decisions import break_chain, cancel, discard, lose_lease, replay, reschedule, settle
 from tests.conformance.histories import StoreHistories, play
 from tests.conformance.model import Model
 from tests.conformance.scene import MIDDLE, Scene
@@ -112,6 +112,17 @@ class TaskHistories(StoreHistories):
             task = self.model.shown(unfinished[number % len(unfinished)])
             self.commit(cancel(task, "enough", now=self.clock.now()))
             self.lose(task)
+
+    @precondition(lambda self: self.model.with_status(Status.PENDING))
+    @rule(number=pick, priority=st.sampled_from([None, 0, 5, 9]), delay_s=st.sampled_from([None, 0, 2, 3]))
+    def reschedule(self, number: int, priority: int | None, delay_s: int | None) -> None:
+        pending, now = self.model.with_status(Status.PENDING), self.clock.now()
+        start = None if delay_s is None else now + delay_s * 1000
+        change = reschedule(
+            self.model.shown(pending[number % len(pending)]), now=now, priority=priority, run_after=start
+        )
+        if change is not None:
+            self.commit(change)
 
     @precondition(lambda self: self.model.with_status(Status.FAILED))
     @rule(number=pick, again=st.booleans())

@@ -86,8 +86,8 @@ def decided() -> Iterator[Event]:
         decisions.discard(FAILED, "of no use", now=NOW),
         decisions.edit(structs.replace(PENDING, status=Status.DRAFT), now=NOW, description="better"),
     ]
-    for change in changes:
-        yield from change.events
+    for change in (*changes, decisions.reschedule(PENDING, now=NOW, priority=1, run_after=NOW + 1_000)):
+        yield from () if change is None else change.events
     yield from lock_events()
     yield from inbox_events()
     yield from agent_run_events()

@@ -8,13 +8,11 @@ from prometheus_client import parser
 
 from ade import VERSION, Status
 from ade.approvals import submission
-from ade.events.feed import events_after
-from ade.events.metrics import Metrics
 from ade.events.metrics_collector import MetricsCollector
 from ade.locks.model import LockItem, LockLimits, LockMode, LockRequest
 from ade.locks.rules import DEADLOCK
 from ade.settings.sections import FigureSettings
-from tests.domain import Event, Review, Stores, User, Worker, add_user
+from tests.domain import Event, Metrics, Review, Stores, User, Worker, add_user, events_after
 from tests.tasks.queue_driver import QueueDriver
 
 Read = dict[tuple[str, frozenset[tuple[str, str]]], float]

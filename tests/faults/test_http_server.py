@@ -19,7 +19,7 @@ from tests.domain import Event, HttpClient, Role, Stores, TaskQuery
 from tests.faults.served import Served, served_on
 from tests.faults.workers import until
 from tests.server.conftest import define
-from tests.waiting import is_set_within
+from tests.waiting import eventually, is_set_within
 
 pytestmark = [pytest.mark.faults]
 
@@ -167,3 +167,34 @@ async def _all_events(stores: Stores) -> list[Event]:
     while page := await stores.events.read(found[-1].seq if found else 0, _PAGE):
         found += page
     return found
+
+
+async def test_a_process_that_only_serves_is_not_counted_as_a_worker(tmp_path: Path) -> None:
+    """`ade serve` delivers webhooks through the queue. Tasks that wait for a worker are not explained by it."""
+    async with served_on("sqlite", tmp_path) as served:
+        client = HttpClient(served.url)
+        headers = {"authorization": f"Bearer {await served.token(Role.OPERATOR)}", "content-type": "application/json"}
+
+        async def get(path: str) -> bytes:
+            answer = await client.request("GET", path, headers, timeout=60)
+            assert answer.status == 200, answer
+            return answer.body
+
+        async def registered() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = json.loads(await get("/api/v1/workers"))["items"]
+            return found
+
+        try:
+            [seen] = await eventually(registered)
+            body = json.dumps({"name": "greet", "allow_unknown": True}).encode()
+            made = await client.request("POST", "/api/v1/tasks", headers, body, timeout=60)
+            explained = json.loads(await get(f"/api/v1/tasks/{json.loads(made.body)['id']}/explain"))
+            metrics = (await get("/metrics")).decode().splitlines()
+            health = json.loads(await get("/api/v1/health"))
+        finally:
+            await client.close()
+    assert seen["only_delivers"]
+    assert explained["reasons"][0]["sentence"] == "no worker is running"
+    assert "ade_workers_active_total 0" in metrics
+    assert 'ade_tasks_without_worker{name="greet"} 1' in metrics
+    assert "none is running, and 1 tasks are pending" in [each["sentence"] for each in health["findings"]]

@@ -15,7 +15,6 @@ from ade.locks.detector import DeadlockDetector, TaskWaits
 from ade.locks.model import write
 from ade.locks.requests import request_id, request_of
 from ade.locks.views import WAITS, RunWait, view_locks
-from ade.tasks.explain import explain
 from ade.testing import TestClock
 from ade.worker.instrumentation import RunReference
 from tests.conformance.backends import BACKENDS, sound
@@ -28,6 +27,7 @@ from tests.domain import (
     LockRequest,
     Stores,
     Worker,
+    explain,
     validate_request,
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ade import Ade
+from ade import VERSION, Ade
 from ade.composition.server import serve_http
 from ade.settings import load
 from tests.accounts.issued_tokens import token_for
@@ -99,7 +99,7 @@ class ServerHarness:
 
 
 async def define(stores: Stores, *names: str) -> None:
-    worker = Worker(id="w", hostname="h", pid=1, started_at=stores.clock.now(), version="0", names=names)
+    worker = Worker(id="w", hostname="h", pid=1, started_at=stores.clock.now(), version=VERSION, names=names)
     await stores.workers.register(worker, [Definition(name=name) for name in names], 600_000)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ade import Ade
+from ade import VERSION, Ade
 from ade.composition.app_store import services_of_app
 from ade.server.context import RequestContext, Services
 from ade.server.operation import PROGRAMS, check_access
@@ -38,7 +38,7 @@ class Operations:
 
     async def define(self, *names: str) -> None:
         """A worker tells of these names."""
-        worker = Worker(id="w", hostname="h", pid=1, started_at=self.clock.now(), version="0", names=names)
+        worker = Worker(id="w", hostname="h", pid=1, started_at=self.clock.now(), version=VERSION, names=names)
         await self.services.stores.workers.register(worker, [Definition(name=name) for name in names], 60_000)
 
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from ade.logs import JsonFormatter, TextFormatter
-from ade.server.request import CLIENT_GONE
-from tests.domain import Role
+from tests.domain import CLIENT_GONE, Role
 from tests.server.conftest import ServerHarness, start_server
 from tests.server.test_streams import listening
 from tests.stalls import undisturbed

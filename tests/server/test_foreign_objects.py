@@ -27,6 +27,7 @@ FOREIGN = {
     "edit_task": Foreign("draft", Role.AGENT, "unknown_task", {"description": "mine"}, {"if-match": '"1"'}),
     "submit_task": Foreign("draft", Role.AGENT, "unknown_task"),
     "cancel_task": Foreign("task", Role.AGENT, "unknown_task"),
+    "reschedule_task": Foreign("task", Role.AGENT, "unknown_task", {"delay": 0}),
     "retry_task": Foreign("task", Role.AGENT, "unknown_task"),
     "apply_task": Foreign("task", Role.AGENT, "unknown_task"),
     "roll_back_task": Foreign("task", Role.AGENT, "unknown_task"),

@@ -10,11 +10,9 @@ from msgspec.structs import replace
 
 from ade import VERSION
 from ade.errors import StoreUnavailable
-from ade.events.feed import events_after
-from ade.server.health import FindingsVerdict, health, readiness
 from ade.stores.ports import Stores, WorkerStore
 from ade.worker.views import WorkersLiveness
-from tests.domain import Queue, Worker, open_stores
+from tests.domain import FindingsVerdict, Queue, Worker, events_after, health, open_stores, readiness
 from tests.tasks.queue_driver import QueueDriver
 from tests.worker.harness import Replaced
 
@@ -23,7 +21,7 @@ PATIENCE_S = 90.0
 
 async def register(queue: QueueDriver, name: str, *, stood_still_ms: int = 0) -> None:
     progress_at = queue.clock.now() - stood_still_ms
-    worker = Worker(id=name, hostname="h", pid=1, started_at=0, version="0", progress_at=progress_at)
+    worker = Worker(id=name, hostname="h", pid=1, started_at=0, version=VERSION, progress_at=progress_at)
     await queue.stores.workers.register(worker, [], 30_000)
 
 
@@ -121,6 +119,7 @@ async def test_what_deserves_attention_is_told(queue: QueueDriver, stores: Store
         ("workers", FindingsVerdict.WARNING),
         ("queues", FindingsVerdict.WARNING),
         ("queues", FindingsVerdict.WARNING),
+        ("alerts", FindingsVerdict.WARNING),
         ("duties", FindingsVerdict.WARNING),
     ]
     assert 118_000 <= report.overdue_ms["settle"] <= 119_000

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ade.server.listener import LimitedConnection
-from ade.server.request import HttpRequest
 from ade.server.request_body import read_json
-from tests.domain import RequestRefused, Role
+from tests.domain import HttpRequest, RequestRefused, Role
 from tests.server.conftest import ServerHarness
 
 HOST = b"host: localhost\r\n"

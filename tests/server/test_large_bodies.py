@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from ade.server.pipeline import BodyBudget
-from ade.server.request import HttpRequest
 from ade.server.request_body import USUAL
-from tests.domain import RequestRefused, Role
+from tests.domain import HttpRequest, RequestRefused, Role
 from tests.server.conftest import ServerHarness, start_server
 from tests.stores.urls import store_url
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.domain import Role
+from ade.failures import FailureKind, TaskError
+from tests.domain import ClaimRequest, Failed, Role, TaskQuery, settle
 from tests.server.conftest import ServerHarness
 
 API = "/api/v1"
@@ -68,3 +69,75 @@ async def test_a_search_ends_when_its_client_disconnects(
         writer.close()
         await ended.wait()
     assert (await sqlite_server.ask("GET", f"{API}/me")).status == 200
+
+
+# Bulk actions examine no more tasks than a list, whatever they match.
+
+
+@pytest.fixture
+def small_bulk_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ade.tasks.api.dead_letters.BUDGET", 50)
+    monkeypatch.setattr("ade.tasks.bulk._LEAST_COST", 10)
+
+
+async def _all_calls(server: ServerHarness, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    answers = [(await server.ask("POST", f"{API}/{path}", body))]
+    while "next" in answers[-1].json():
+        assert answers[-1].status == 200, answers[-1]
+        answers.append(await server.ask("POST", f"{API}/{path}", {**body, "cursor": answers[-1].json()["next"]}))
+        assert len(answers) < 100
+    return [answer.json() for answer in answers]
+
+
+@pytest.mark.usefixtures("small_bulk_budget")
+async def test_one_bulk_action_examines_no_more_tasks_than_a_list(server: ServerHarness) -> None:
+    made = await _filled(server, 1_000)
+    body = {"action": "cancel", "filter": {"text": "number 99"}, "reason": "enough"}
+    expected = [task["id"] for task in made if task["description"].startswith("number 99")]
+    examined = list[int]()
+    find = server.stores.tasks.find
+
+    async def watched(query: TaskQuery) -> Any:
+        page = await find(query)
+        examined.append(page.examined)
+        return page
+
+    server.stores.tasks.find = watched  # type: ignore[method-assign] # to see how much each call reads
+    counted = await _all_calls(server, "bulk-actions/preview", body)
+    assert sum(each["count"] for each in counted) == len(expected)
+    assert any(each.get("is_partial") for each in counted)
+    assert max(examined) <= 250  # the last portion can exceed the budget
+    calls = await _all_calls(server, "bulk-actions", body)
+
+    assert [task_id for call in calls for task_id in call["changed"]] == expected
+    assert [call for call in calls if call.get("is_partial") and not call["changed"] and not call["is_more"]]
+    assert "is_partial" not in calls[-1]
+    assert len(calls) >= 5
+    other = await server.ask(
+        "POST", f"{API}/bulk-actions", {**body, "filter": {"text": "x"}, "cursor": calls[0]["next"]}
+    )
+    assert (other.status, other.code) == (400, "invalid_cursor")
+
+
+@pytest.mark.usefixtures("small_bulk_budget")
+@pytest.mark.parametrize("limit", [1, 7, 1_000])
+async def test_a_group_of_dead_letters_is_replayed_in_bounded_calls(server: ServerHarness, limit: int) -> None:
+    """Every dead letter of the group once, and no other one, wherever the calls stop."""
+    await _filled(server, 90)
+    run_ids = [f"{number:032x}" for number in range(90)]
+    tasks = await server.stores.tasks.claim(
+        ClaimRequest(worker_id="w", run_ids=run_ids, names=frozenset({"greet"}), lease_ms=600_000)
+    )
+    assert len(tasks) == 90
+    for number, task in enumerate(tasks):
+        kind = "Rare" if number % 9 == 0 else "Usual"
+        error = TaskError(kind=FailureKind.UNRECOVERABLE, type=kind, message="no luck")
+        await server.stores.tasks.commit(settle(task, Failed(error), now=server.stores.clock.now(), randomness=0.5))
+    groups = (await server.ask("GET", f"{API}/dlq/groups")).json()["items"]
+    rare = next(group for group in groups if group["error_type"] == "Rare")
+    body = {"fingerprint": rare["fingerprint"], "limit": limit}
+
+    calls = await _all_calls(server, "dlq/replay", body)
+    expected = [task.id for number, task in enumerate(tasks) if number % 9 == 0]
+    assert [task_id for call in calls for task_id in call["changed"]] == expected
+    assert all(len(call["changed"]) <= limit for call in calls)

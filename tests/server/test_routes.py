@@ -172,8 +172,8 @@ def test_no_route_hides_one_that_comes_after_it() -> None:
 # What the interface must offer, by the words of its design.
 OFFERED = {
     "tasks": {"create_task", "create_tasks", "list_tasks", "get_task", "edit_task", "submit_task", "cancel_task",
-              "retry_task", "apply_task", "run_bulk_action", "preview_bulk_action", "get_task_output",
-              "list_task_events", "explain_task"},
+              "reschedule_task", "retry_task", "apply_task", "run_bulk_action", "preview_bulk_action",
+              "get_task_output", "list_task_events", "explain_task"},
     "approvals": {"list_approvals", "get_approval", "respond_to_approval", "delegate_approval",
                   "respond_to_approvals", "get_approval_stats"},
     "locks": {"acquire_locks", "renew_locks", "release_locks", "get_lock_position", "list_locks", "get_lock_graph",

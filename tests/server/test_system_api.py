@@ -15,11 +15,10 @@ from ade.events.metrics import Series
 from ade.events.metrics_collector import MetricsCollector
 from ade.server import api_system
 from ade.server.api_system import GetHealth
-from ade.server.health import FindingsVerdict
 from ade.settings.sections import FigureSettings
 from ade.tasks.api import create
 from ade.tasks.overview import Overview
-from tests.domain import NewTask, RequestRefused, Role, from_wire, plan_of, to_wire
+from tests.domain import FindingsVerdict, NewTask, RequestRefused, Role, from_wire, plan_of, to_wire
 from tests.server.operations import LOCAL, Operations
 
 

@@ -32,7 +32,8 @@ async def test_a_bulk_cancel_is_counted_first_and_then_done_in_steps(ops: Operat
     second = await dead_letters.run_bulk_action(ops.services, LOCAL, action)
     third = await dead_letters.run_bulk_action(ops.services, LOCAL, action)
 
-    assert first == BulkReport(changed=tuple(ids[:3]), is_more=True)
+    assert first == BulkReport(changed=tuple(ids[:3]), is_more=True, next=first.next)
+    assert first.next is not None
     assert second == BulkReport(changed=tuple(ids[3:]))
     assert third == BulkReport(changed=())
     found = await ops.services.stores.tasks.get([*ids, other.id])

@@ -71,13 +71,15 @@ async def test_deliveries_of_notifications_are_refused_and_do_not_stand_in_the_w
     notices = [await queue.enqueue("notifications:deliver", source="system") for _ in range(5)]
     others = [await queue.enqueue() for _ in range(4)]
     query, everything = TaskQuery(queue="default"), partial(act, reason="quiet", actor="olga", replay_one=never)
-    assert (await count(stores, BulkActionKind.CANCEL, query)).count == 4
+    assert (await count(stores, BulkActionKind.CANCEL, query))[0].count == 4
 
-    first = await everything(stores, BulkActionKind.CANCEL, query, limit=3)
+    first, following = await everything(stores, BulkActionKind.CANCEL, query, limit=3)
     assert (first.changed, first.is_more) == (tuple(task.id for task in others[:3]), True)
-    report = await everything(stores, BulkActionKind.CANCEL, query, limit=100)
+    assert following is not None
+    report, following = await everything(stores, BulkActionKind.CANCEL, query, limit=100)
 
     assert (report.changed, report.moved_on, report.is_more) == ((others[3].id,), (), False)
+    assert following is None
     [refused] = report.refused
     assert (refused.code, refused.task_ids) == ("invalid_task", tuple(task.id for task in notices))
     assert await cancel_all(stores, notices) == []
@@ -88,12 +90,12 @@ async def test_failed_deliveries_of_notifications_are_not_discarded(queue: Queue
     notice = await queue.dead_letter(name="notifications:deliver", source="system")
     other = await queue.dead_letter()
 
-    report = await discard_all(stores, "quiet", actor="olga")
+    report, _ = await discard_all(stores, "quiet", actor="olga")
 
     assert report.changed == (other.id,)
     assert [(each.code, each.task_ids) for each in report.refused] == [("invalid_task", (notice.id,))]
     assert not (await queue.get(notice)).discarded
-    again = await act(
+    again, _ = await act(
         stores, BulkActionKind.DISCARD, TaskQuery(), reason="quiet", limit=9, actor="olga", replay_one=never
     )
     assert (again.changed, again.refused) == ((), report.refused)

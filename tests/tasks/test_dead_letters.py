@@ -36,7 +36,7 @@ async def test_a_group_can_be_replayed_without_the_others(queue: QueueDriver, st
     other = await queue.dead_letter("disk full")
     [group, _] = await dead_letters.groups(stores)
 
-    tried = await dead_letters.replay_all(stores, same_as=group.fingerprint, actor="ada", replay_one=one(stores))
+    tried, _ = await dead_letters.replay_all(stores, same_as=group.fingerprint, actor="ada", replay_one=one(stores))
 
     assert set(tried.changed) == {task.id for task in users}
     assert (await queue.get(users[0])).status is Status.PENDING
@@ -48,7 +48,7 @@ async def test_a_filter_and_a_limit_narrow_a_bulk_replay(queue: QueueDriver, sto
         await queue.dead_letter(queue="mail")
     await queue.dead_letter(queue="other")
 
-    tried = await dead_letters.replay_all(stores, TaskQuery(queue="mail"), limit=2, replay_one=one(stores))
+    tried, _ = await dead_letters.replay_all(stores, TaskQuery(queue="mail"), limit=2, replay_one=one(stores))
 
     assert len(tried.changed) == 2
     assert (await dead_letters.groups(stores))[0].count == 2
@@ -60,7 +60,7 @@ async def test_more_than_a_page_is_replayed(
     monkeypatch.setattr(dead_letters, "_PAGE", 2)
     dead = [await queue.dead_letter() for _ in range(5)]
 
-    tried = await dead_letters.replay_all(stores, replay_one=one(stores))
+    tried, _ = await dead_letters.replay_all(stores, replay_one=one(stores))
 
     assert set(tried.changed) == {task.id for task in dead}
     assert tried.moved_on == ()
@@ -93,7 +93,7 @@ async def test_discarded_letters_leave_the_list_and_stay_on_record(queue: QueueD
 
     with pytest.raises(InvalidTask, match="give a reason"):
         await dead_letters.discard_all(stores, "")
-    tried = await dead_letters.discard_all(stores, "obsolete", actor="ada")
+    tried, _ = await dead_letters.discard_all(stores, "obsolete", actor="ada")
 
     assert tried.changed == (dead.id,)
     assert await dead_letters.groups(stores) == []

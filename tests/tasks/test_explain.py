@@ -9,10 +9,9 @@ from ade.agents import registry
 from ade.errors import UnknownTask
 from ade.failures import FailureKind, TaskError
 from ade.tasks import service as tasks_service
-from ade.tasks.explain import explain
 from ade.tasks.reasons import span
 from ade.tasks.service import settle_broken
-from tests.domain import AfterFailure, AgentStatus, Definition, Failed, Queue, Stores, Worker, settle
+from tests.domain import AfterFailure, AgentStatus, Definition, Failed, Queue, Stores, Worker, explain, settle
 from tests.tasks.queue_driver import QueueDriver
 
 LEASE_MS = 30_000

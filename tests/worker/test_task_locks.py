@@ -9,10 +9,19 @@ from ade import Context, Status, SyncContext, Task, read, write
 from ade.locks.requests import request_id, request_of
 from ade.tasks import decisions
 from ade.tasks.api.queues import pause, resume
-from ade.tasks.explain import explain
-from ade.tasks.service import cancel
+from ade.tasks.service import cancel, reschedule
 from ade.worker.sweep import serve_locks, stall_lost
-from tests.domain import ClaimRequest, LockHolder, LockQuery, LockSpec, Queue, StoreLockClient, Stores, set_value
+from tests.domain import (
+    ClaimRequest,
+    LockHolder,
+    LockQuery,
+    LockSpec,
+    Queue,
+    StoreLockClient,
+    Stores,
+    explain,
+    set_value,
+)
 from tests.waiting import eventually
 from tests.worker.harness import Gate, Workshop, plain, soon
 from tests.worker.lock_contenders import Outsider
@@ -308,3 +317,68 @@ async def test_a_loop_that_is_blocked_keeps_its_locks(workshop: Workshop) -> Non
         done = await workshop.final(task)
     assert done.status is Status.COMPLETED, done.error
     assert done.attempt == 1
+
+
+async def test_a_task_that_is_rescheduled_while_it_waits_for_a_lock_starts_at_its_new_time(workshop: Workshop) -> None:
+    """A grant of the lock that it requested before does not start it, and keeps no other one out."""
+
+    async def work() -> None: ...
+
+    workshop.handle(work)
+    ada = Outsider(workshop.stores, write(REPO))
+    await ada.take()
+    async with workshop.worker():
+        waiting = await deferred(workshop, await workshop.enqueue("work", locks=WRITE_REPO))
+        moved = await reschedule(workshop.stores, waiting.id, delay=3_600)
+        assert await workshop.stores.locks.look("default", [request_id(waiting)]) == [None]
+        await ada.leave()
+        bob = Outsider(workshop.stores, write(REPO))
+        await bob.take()  # nobody is before him
+        await bob.leave()
+        await serve_locks(workshop.stores)
+        assert await workshop.get(moved) == moved
+
+        await reschedule(workshop.stores, waiting.id, delay=0)
+        assert (await workshop.final(moved)).status is Status.COMPLETED
+    assert await workshop.stores.locks.find(LockQuery()) == []
+
+
+async def test_a_late_grant_does_not_start_a_task_that_was_moved_meanwhile(workshop: Workshop) -> None:
+    """The lock is granted after the new time is stored, and before the earlier request is withdrawn."""
+
+    async def work() -> None: ...
+
+    workshop.handle(work)
+    ada = Outsider(workshop.stores, write(REPO))
+    await ada.take()
+    async with workshop.worker():
+        waiting = await deferred(workshop, await workshop.enqueue("work", locks=WRITE_REPO))
+    now = workshop.stores.clock.now()
+    change = decisions.reschedule(waiting, now=now, run_after=now + 3_600_000)
+    assert change is not None
+    await workshop.stores.tasks.commit(change)
+    await ada.leave()
+    while await serve_locks(workshop.stores):
+        pass
+    assert (await workshop.get(waiting)).run_after == now + 3_600_000
+    assert await workshop.stores.locks.find(LockQuery()) == []
+
+
+async def test_a_task_that_gets_more_urgent_moves_ahead_among_those_that_wait_for_a_lock(workshop: Workshop) -> None:
+    order = list[str]()
+
+    async def work(ctx: Context) -> None:
+        order.append(ctx.task_id)
+
+    workshop.handle(work)
+    ada = Outsider(workshop.stores, write(REPO))
+    await ada.take()
+    async with workshop.worker():
+        first = await deferred(workshop, await workshop.enqueue("work", locks=WRITE_REPO))
+        second = await deferred(workshop, await workshop.enqueue("work", locks=WRITE_REPO))
+        await reschedule(workshop.stores, second.id, priority=0)
+        await deferred(workshop, second)
+        await ada.leave()
+        for task in (first, second):
+            assert (await workshop.final(task)).status is Status.COMPLETED
+    assert order == [second.id, first.id]

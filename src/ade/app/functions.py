@@ -4,6 +4,7 @@ import functools
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypeVar, Unpack
 
@@ -19,6 +20,7 @@ from ade.approvals.votes import VoteRequest
 from ade.common.calls import BlockingCall, Call, Stream
 from ade.errors import InvalidTask, ResultExpired, TaskCancelled, TaskFailed
 from ade.events.model import Event
+from ade.locks.model import PriorityName
 from ade.locks.requests import LeaveLock, TakeLock, TakenLock
 from ade.logs import Log
 from ade.stores.ports import DONE
@@ -162,6 +164,19 @@ class TaskHandle(Generic[R_co]):
         """Stop it, whatever it is doing; its unfinished children too. A late result is refused."""
         return Call(self._cancel(reason), self._app.portal)
 
+    def reschedule(
+        self,
+        *,
+        priority: int | PriorityName | None = None,
+        delay: float | timedelta | None = None,
+        run_at: datetime | None = None,
+    ) -> Call[Task]:
+        """Change the priority of a pending task, or its start: after `delay` seconds, with 0 now, or at `run_at`.
+
+        Approvals stay valid. Raises IllegalTransition unless it is pending, and InvalidTask.
+        """
+        return Call(self._reschedule(priority, delay, run_at), self._app.portal)
+
     def submit(self, *, by: str | None = None) -> Call[Task]:
         """Put a draft before people: it is previewed, scored and frozen. `by` is the account that does so, by default
         the author of the app. Raises AuthorRequired."""
@@ -252,6 +267,12 @@ class TaskHandle(Generic[R_co]):
 
     async def _cancel(self, reason: str | None) -> Task:
         return await tasks_service.cancel((await self._app.open()).stores, self.id, reason)
+
+    async def _reschedule(self, priority: object, delay: object, run_at: object) -> Task:
+        opened = await self._app.open()
+        return await tasks_service.reschedule(
+            opened.stores, self.id, priority=priority, delay=delay, run_at=run_at, actor=opened.author
+        )
 
     async def _submit(self, by: str | None) -> Task:
         opened = await self._app.open()

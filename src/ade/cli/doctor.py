@@ -13,6 +13,7 @@ from ade.events.feed import events_after
 from ade.server.health import (
     Finding,
     FindingsVerdict,
+    of_alerts,
     of_audit,
     of_invariants,
     of_queues,
@@ -87,6 +88,7 @@ async def _examine(stores: Stores) -> AsyncIterator[Finding]:
         "store": of_store,
         "invariants": of_invariants,
         "workers": of_workers,
+        "alerts": of_alerts,
         "queues": of_queues,
         "event log": partial(of_readers, lag=events_after),
     }

@@ -51,6 +51,9 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "wait": CommandEntry("ade.tasks.commands.wait:wait", "Wait until tasks are final and print their results."),
         "explain": CommandEntry("ade.tasks.commands.tasks:explain", "Explain why a task is not running."),
         "cancel": CommandEntry("ade.tasks.commands.lifecycle:cancel", "Stop tasks, by id or by filter."),
+        "reschedule": CommandEntry(
+            "ade.tasks.commands.lifecycle:reschedule", "Change the priority or start time of pending tasks."
+        ),
         "retry": CommandEntry("ade.tasks.commands.dead_letters:retry", "Run failed tasks again with fresh attempts."),
         "dlq": CommandEntry(
             "ade.tasks.commands.dead_letters:dlq", "Dead letters: failed tasks that were not handled yet."

@@ -19,9 +19,10 @@ from ade.server.addresses import base_url, check_bind, hosts_of, read_networks
 from ade.server.asgi import HttpApp
 from ade.server.listener import listen, serving
 from ade.server.rate_limits import RateLimiter, read_rates
-from ade.server.request import ServerServices
+from ade.server.request import RequestMetrics, ServerServices
 from ade.server.request_body import RequestLimits
 from ade.server.route_table import ROUTES
+from ade.worker.instrumentation import open_spans
 
 if TYPE_CHECKING:
     from ade.app.ade import Ade
@@ -92,8 +93,8 @@ def spare_collections() -> None:
 async def _service(
     app: "Ade", opened: "OpenStore", feed: EventFeed, cache: CallerCache, stopping: asyncio.Event
 ) -> ServerServices:
-    stores, http = opened.stores, app.settings.http
-    services = services_of_app(app, opened, feed, Metrics(stores, events_after))
+    stores, http, requests = opened.stores, app.settings.http, RequestMetrics()
+    services = services_of_app(app, opened, feed, Metrics(stores, events_after, requests.samples))
     return ServerServices(
         services=services,
         recognise=partial(authenticate, stores, cache=cache),
@@ -109,6 +110,8 @@ async def _service(
         max_subscribers_each=http.max_subscribers_each,
         recheck_ms=round(http.heartbeat_s * 1000),
         access_log=http.access_log,
+        requests=requests,
+        spans=open_spans() if app.settings.traces.enabled else None,
     )
 
 

@@ -10,11 +10,22 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 
 from ade import VERSION
+from ade.accounts.tokens import list_tokens
 from ade.approvals.review_requests import review_of
 from ade.errors import InvalidFilter
+from ade.events.alerts import expires_soon
 from ade.events.metrics_collector import HOURS, MINUTES, MOST_GROUPS_EVER, READER, MetricTotals, load, load_totals
 from ade.events.prometheus import Labels, Samples, chosen, written
-from ade.events.rollups import COUNTS, HOUR_MS, MINUTE_MS, MS_BOUNDS, OTHER, Rollup, TaskCounters, quantile
+from ade.events.rollups import (
+    COUNTS,
+    HOUR_MS,
+    MINUTE_MS,
+    MS_BOUNDS,
+    OTHER,
+    Rollup,
+    TaskCounters,
+    quantile,
+)
 from ade.locks.model import LockState
 from ade.server.health import Lag
 from ade.stores.ports import StatusCount, Stores, TaskQuery
@@ -22,7 +33,7 @@ from ade.stores.resource_ports import LockQuery
 from ade.stores.wakeups import SingleFlight
 from ade.tasks.lifecycle import Status
 from ade.tasks.overview import count_dead_letters
-from ade.worker.views import WorkersLiveness, queued_by_agent, view_workers
+from ade.worker.views import WorkersLiveness, of_other_versions, queued_by_agent, view_workers, without_worker
 
 FRESH_S = 1.0
 _MOST_LAG = 5_000  # events counted per reader
@@ -34,11 +45,19 @@ _ALIVE = frozenset({WorkersLiveness.WORKING, WorkersLiveness.DRAINING})
 
 
 class Metrics:
-    """The metrics of one open store, cached for one second."""
+    """The metrics of one open store, cached for one second, and those of the requests to this server."""
 
-    def __init__(self, stores: Stores, lag: Lag, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        lag: Lag,
+        requests: Callable[[], Mapping[str, Samples]] = dict,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._stores = stores
         self._lag = lag
+        self._requests = requests
         self._clock = clock
         self._known: Mapping[str, Samples] = {}
         self._until = float("-inf")
@@ -51,7 +70,7 @@ class Metrics:
             if self._clock() >= self._until:
                 self._known = await measure(self._stores, self._lag)
                 self._until = self._clock() + FRESH_S
-        return content_type, written(self._known, content_type)
+        return content_type, written({**self._known, **self._requests()}, content_type)
 
 
 async def measure(stores: Stores, lag: Lag) -> dict[str, Samples]:
@@ -64,6 +83,7 @@ async def measure(stores: Stores, lag: Lag) -> dict[str, Samples]:
         **await _people(stores, tallies),
         **await _locks(stores),
         **await _workers(stores, tallies),
+        **await _tokens(stores),
         "ade_event_cursor_lag": await _lags(stores, lag, totals),
         "ade_build_info": {(VERSION,): 1},
     }
@@ -138,13 +158,26 @@ async def _locks(stores: Stores) -> dict[str, Samples]:
 
 
 async def _workers(stores: Stores, tallies: list[StatusCount]) -> dict[str, Samples]:
-    workers = await view_workers(stores)
+    seen = await view_workers(stores)
+    workers = [view for view in seen if not view.only_delivers]
     alive = [view.liveness in _ALIVE for view in workers]
-    queued = queued_by_agent(workers, tallies)
+    queued, unclaimed = queued_by_agent(workers, tallies), without_worker(seen, tallies)
     return {
+        "ade_tasks_without_worker": _bounded({(name,): float(count) for name, count in unclaimed.items()}),
+        "ade_workers_other_version_total": {(): len(of_other_versions(workers, VERSION))},
         "ade_agent_queued_tasks": _bounded({(agent,): float(count) for agent, count in queued.items()}),
         "ade_workers_active_total": {(): alive.count(True)},
         "ade_workers_dead_total": {(): alive.count(False)},
+    }
+
+
+async def _tokens(stores: Stores) -> dict[str, Samples]:
+    now = stores.clock.now()
+    tokens = [token for token in await list_tokens(stores) if token.is_good(now)]
+    remaining = [(token.expires_at - now) / 1000 for token in tokens]
+    return {
+        "ade_tokens_expiring_total": {(): sum(expires_soon(token, now) for token in tokens)},
+        "ade_tokens_next_expiry_s": {(): min(remaining)} if remaining else {},
     }
 
 

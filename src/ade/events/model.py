@@ -89,6 +89,7 @@ MOMENTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "delegation.ring_found": _SPAN,
     "login_link.created": (("expires_at",),),
     "task.created": (("run_after",),),
+    "task.rescheduled": (("run_after",), ("before", "run_after")),
     "token.created": (("expires_at",),),
     "webhook.secret_rotated": (("ends_at",),),
 }

@@ -27,6 +27,9 @@ class MetricFamily(Struct, frozen=True, kw_only=True):
 
 
 _GROUP = ("queue", "name")
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})  # other methods share one label
+_ROUTE = ("method", "route")
+REQUEST_BOUNDS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000)  # milliseconds
 
 
 def _counter(name: str, text: str, labels: tuple[str, ...] = ()) -> MetricFamily:
@@ -37,8 +40,8 @@ def _gauge(name: str, text: str, labels: tuple[str, ...] = ()) -> MetricFamily:
     return MetricFamily(name=name, kind=MetricKind.GAUGE, help=text, labels=labels)
 
 
-def _histogram(name: str, text: str, bounds: tuple[int, ...]) -> MetricFamily:
-    return MetricFamily(name=name, kind=MetricKind.HISTOGRAM, help=text, labels=_GROUP, bounds=bounds)
+def _histogram(name: str, text: str, bounds: tuple[int, ...], labels: tuple[str, ...] = _GROUP) -> MetricFamily:
+    return MetricFamily(name=name, kind=MetricKind.HISTOGRAM, help=text, labels=labels, bounds=bounds)
 
 
 _ALL: Sequence[MetricFamily] = (
@@ -65,8 +68,21 @@ _ALL: Sequence[MetricFamily] = (
     _gauge("ade_event_cursor_lag", "Events that a reader of the log has not read, counted up to 5000.", ("reader",)),
     _counter("ade_webhook_failures_total", "Messages to webhooks that did not arrive, each attempt counted."),
     _gauge("ade_agent_queued_tasks", "Waiting tasks that the workers of an agent serve.", ("agent",)),
-    _gauge("ade_workers_active_total", "Workers that are at work."),
+    _gauge("ade_workers_active_total", "Workers that are at work, without servers that only deliver webhooks."),
     _gauge("ade_workers_dead_total", "Workers that are silent, or whose loop stands still."),
+    _gauge("ade_workers_other_version_total", "Live workers whose version of ADE is not the one that answers."),
+    _gauge("ade_tasks_without_worker", "Waiting tasks whose name no live worker runs in their queue.", ("name",)),
+    _gauge("ade_tokens_expiring_total", "Access tokens that expire within a week."),
+    _gauge("ade_tokens_next_expiry_s", "Seconds until the next access token expires; absent if there is none."),
+    _counter(
+        "ade_http_requests_total", "Requests that this server answered, by route and status.", (*_ROUTE, "status")
+    ),
+    _histogram(
+        "ade_http_request_duration_ms",
+        "From the start of a request to the end of its response, or to the start of a stream, on this server.",
+        REQUEST_BOUNDS,
+        _ROUTE,
+    ),
     _gauge("ade_build_info", "Always 1; the label says which version answers.", ("version",)),
 )
 FAMILIES: Mapping[str, MetricFamily] = {family.name: family for family in _ALL}

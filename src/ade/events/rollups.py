@@ -237,6 +237,12 @@ def _in_line(event: Event, task: TrackedTask, figures: TaskCounters) -> None:
     task.due, task.began = event.at, None
 
 
+def _rescheduled(event: Event, task: TrackedTask, figures: TaskCounters) -> None:
+    start = event.payload.get("run_after")
+    if task.due is not None and isinstance(start, int):
+        task.due = max(start, event.at)
+
+
 def _set_aside(event: Event, task: TrackedTask, figures: TaskCounters) -> None:
     task.due = task.began = None
 
@@ -255,6 +261,7 @@ _BY_VERB: Mapping[Verb, Step] = {
     Verb.RELEASE: _in_line,
     Verb.STALL: _in_line,
     Verb.RECALL: _in_line,
+    Verb.RESCHEDULE: _rescheduled,
     Verb.REPLAY: _in_line,
     Verb.DEFER: _set_aside,
     Verb.HOLD: _set_aside,

@@ -189,10 +189,11 @@ def request_id(task: Task) -> str:
 
     A run that waits for its locks does not count as an attempt, so the next one uses the same ID and keeps its
     position in the wait queue. A run of a lost worker does count: the next run sends a new request and gets higher
-    tokens.
+    tokens. A rescheduled task sends a new request as well, so that a late grant of the earlier one does not start it.
     """
     attempt = task.attempt if task.status in _BEGUN else task.attempt + 1
-    return f"{task.id}.{task.generation}.{attempt}"
+    again = f".{task.reschedules}" if task.reschedules else ""
+    return f"{task.id}.{task.generation}.{attempt}{again}"
 
 
 def request_of(task: Task, *, ttl_ms: int = DEFAULT_TTL_MS) -> LockRequest:

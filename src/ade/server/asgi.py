@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Iterable
 from functools import lru_cache
 from itertools import count
+from time import perf_counter
 
 from ade.errors import AdeError
 from ade.logs import Log
@@ -16,6 +17,7 @@ from ade.server.router import Endpoint, MethodNotAllowed, Router
 
 log = Log("ade.http")
 _SERVER_FAULT = 500
+_UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})  # probes every few seconds, which would fill the traces
 _ALWAYS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -30,25 +32,48 @@ class HttpApp:
         self._prefix, self._numbers = os.urandom(6).hex(), count(1)  # request IDs, unique across servers
         self._pipeline = Pipeline(service, Router((route, Endpoint(route)) for route in routes))
         self._access_log = None if service.access_log == "off" else AccessLog(service.access_log)
+        self._requests, self._spans = service.requests, service.spans
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return  # no WebSockets: the server closes the connection
         request = HttpRequest(scope, receive, f"{self._prefix}-{next(self._numbers):x}")
+        if self._spans is None or request.path in _UNTRACED:
+            await self._logged(request, send)
+            return
+        with self._spans.answering(
+            request.method, request.scheme, request.path, request.named.get("traceparent")
+        ) as span:
+            try:
+                await self._logged(request, send)
+            finally:
+                self._spans.answered(span, request.method, request.route, request.status)
+
+    async def _logged(self, request: HttpRequest, send: Send) -> None:
         if self._access_log is None:
             await self._serve(request, send)
         else:
             await self._access_log.around(request, send, self._serve)
 
     async def _serve(self, request: HttpRequest, send: Send) -> None:
+        began = perf_counter()
         try:
             response = await self._answer(request)
         except ClientGone:
+            self._count(request, began)
             return
+        request.status = response.status
+        if response.stream is not None:  # it can last for hours, so it is counted when it starts
+            self._count(request, began)
         try:
             await _send(request, response, send)
         finally:
+            if response.stream is None:
+                self._count(request, began)
             await _close(response.stream)
+
+    def _count(self, request: HttpRequest, began: float) -> None:
+        self._requests.note(request.method, request.route, request.status, perf_counter() - began)
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         try:

@@ -160,8 +160,12 @@ def page(
     """Return a page. `following` is the position of the next page in the store; None at the end."""
     if following is None:
         return Page(items=items)
-    cursor = write_cursor(of_list, filters_of(query), following)
-    return Page(items=items, next=cursor, is_partial=is_partial or None)
+    return Page(items=items, next=next_cursor(of_list, query, following), is_partial=is_partial or None)
+
+
+def next_cursor(of_list: str, query: Struct, following: "Position | None") -> str | None:
+    """Return the cursor of a position in the store; None at the end."""
+    return None if following is None else write_cursor(of_list, filters_of(query), following)
 
 
 def cut(of_list: str, query: Struct, items: Sequence[T]) -> Page[T]:

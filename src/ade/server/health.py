@@ -7,7 +7,9 @@ from enum import StrEnum, auto
 from msgspec import Struct
 
 from ade import VERSION
+from ade.accounts.tokens import list_tokens
 from ade.errors import AdeError, AuditBroken, StoreError, StoreTooNew, StoreTooOld
+from ade.events.alerts import alerts_of, find_alerts
 from ade.events.audit_copy import CURSOR, AuditLocation, read_chain_head
 from ade.events.feed import events_after
 from ade.stores.ports import EventLog, Stores
@@ -84,7 +86,7 @@ async def of_workers(stores: Stores) -> AsyncIterator[Finding]:
 def workers_findings(seen: Overview) -> list[Finding]:
     """Return a finding for each stuck or lost worker, and for pending tasks without a worker."""
     found = []
-    alive = [worker for worker in seen.workers if worker.liveness in _ALIVE]
+    alive = [worker for worker in seen.workers if worker.liveness in _ALIVE and not worker.only_delivers]
     for worker in seen.workers:
         if worker.liveness is WorkersLiveness.STUCK:
             sentence = (
@@ -99,6 +101,12 @@ def workers_findings(seen: Overview) -> list[Finding]:
         sentence = f"none is running, and {waiting} tasks are pending"
         return [*found, warning("workers", sentence, "start one with `ade worker`")]
     return [*found, ok("workers", f"{len(alive)} running")]
+
+
+async def of_alerts(stores: Stores) -> AsyncIterator[Finding]:
+    """Yield a warning for each alert."""
+    for alert in await find_alerts(stores):
+        yield warning("alerts", alert.sentence, alert.advice)
 
 
 async def of_queues(stores: Stores) -> AsyncIterator[Finding]:
@@ -216,6 +224,8 @@ async def health(stores: Stores, lag: Lag, *, timeout_s: float) -> HealthReport:
             seen = await overview(stores)
             loops = [_loop(view) for view in seen.workers]
             findings += [*workers_findings(seen), *queues_findings(seen)]
+            alerts = alerts_of(seen.workers, seen.without_worker, await list_tokens(stores), now=seen.at)
+            findings += [warning("alerts", alert.sentence, alert.advice) for alert in alerts]
             findings += [finding async for finding in of_readers(stores, lag)]
             jobs = await _overdue(stores)
             findings += [finding async for finding in _of_duties(jobs)]

@@ -2,15 +2,18 @@
 
 import asyncio
 import re
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
 from ade.accounts.model import Caller
+from ade.events.prometheus import METHODS, REQUEST_BOUNDS, Labels, Samples
+from ade.events.rollups import Histogram
 from ade.logs import Log
 from ade.server.addresses import (
     SAFE_METHODS,
@@ -40,11 +43,15 @@ from ade.server.request_body import (
     check_target,
 )
 
+if TYPE_CHECKING:
+    from ade.worker.spans import Spans
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _LISTS = frozenset({"accept", "if-match", "if-none-match", "prefer"})  # several headers of one name form one list
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", re.ASCII)  # safe in a log, a header, and a URN
+CLIENT_GONE = 499  # the client disconnected; the status that nginx logs for it
 _MOST_FIELDS = 1_000  # of the parser; check_parameters is stricter
 
 
@@ -58,7 +65,7 @@ class HttpRequest:
     body_s: ClassVar[float] = 60.0  # time limit for receiving a body
     __slots__ = (
         *("_receive", "account", "headers", "host", "id", "method", "named", "pairs", "path", "peer", "route"),
-        *("scheme", "target"),
+        *("scheme", "status", "target"),
     )
 
     def __init__(self, scope: Scope, receive: Receive, request_id: str) -> None:
@@ -85,6 +92,7 @@ class HttpRequest:
         self.pairs: list[tuple[str, str]] = []
         self.route: str | None = None  # this and the account: for the log, as soon as they are known
         self.account: str | None = None
+        self.status = CLIENT_GONE  # unless there is a response
 
     def check(self, limits: RequestLimits) -> None:
         """Raise RequestRefused for a request that no route accepts."""
@@ -160,7 +168,6 @@ class HttpResponse(Struct, frozen=True):
 
 Which = Literal["off", "errors", "all"]
 UNKNOWN = "unknown"  # the path of a request that was rejected before routing
-CLIENT_GONE = 499  # the client disconnected; the status that nginx logs for it
 _FIRST_ERROR = 400
 _LONGEST_METHOD = 20
 log = Log("ade.http.access")
@@ -225,6 +232,31 @@ def _method(text: str) -> str:
     return text if is_plain else UNKNOWN
 
 
+class RequestMetrics:
+    """Counts the requests of one server process, by method and route template, so that no client can add labels."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Labels, int] = {}
+        self._durations: dict[Labels, tuple[list[int], list[float]]] = {}  # per bucket, and [the sum]
+
+    def note(self, method: str, route: str | None, status: int, seconds: float) -> None:
+        """Count a request. `route` is None if none was found."""
+        labels = (method if method in METHODS else "other", route or UNKNOWN)
+        counted = (*labels, str(status))
+        self._counts[counted] = self._counts.get(counted, 0) + 1
+        buckets, total = self._durations.setdefault(labels, ([0] * (len(REQUEST_BOUNDS) + 1), [0.0]))
+        ms = seconds * 1000
+        buckets[bisect_left(REQUEST_BOUNDS, ms)] += 1
+        total[0] += ms
+
+    def samples(self) -> dict[str, Samples]:
+        """Return the current values."""
+        durations = {
+            labels: Histogram(list(each), round(total[0])) for labels, (each, total) in self._durations.items()
+        }
+        return {"ade_http_requests_total": dict(self._counts), "ade_http_request_duration_ms": durations}
+
+
 Recognise = Callable[[Credentials], Awaitable[Caller | None]]
 
 
@@ -246,6 +278,8 @@ class ServerServices:
     max_subscribers: int = 5_000
     max_subscribers_each: int = 200
     access_log: Which = "off"
+    requests: RequestMetrics = field(default_factory=RequestMetrics)
+    spans: "Spans | None" = None  # if traces are enabled
     recheck_ms: int = 15_000  # how long a stream continues after access was revoked
 
 

@@ -252,7 +252,9 @@ class FigureSettings(msgspec.Struct, frozen=True, kw_only=True):
 class TraceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Spans for OpenTelemetry."""
 
-    enabled: Annotated[bool, _about("make spans of enqueuing and running; needs ADE with its extra [otel]")] = False
+    enabled: Annotated[
+        bool, _about("make spans of HTTP requests, enqueuing, and running; needs ADE with its extra [otel]")
+    ] = False
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -91,6 +91,7 @@ class TaskPage(Struct, frozen=True):
     tasks: list[Task]
     next: int | None  # cursor of the next page, or None at the end
     is_partial: bool = False  # the budget was used up: there can be more matches, also if the page is not full
+    examined: int = 0  # by a scan: with those that do not match
 
 
 class StatusCount(Struct, frozen=True):

@@ -1,6 +1,7 @@
 """Cancel, retry, or discard all tasks that match a query, in bounded batches.
 
-An action is safe to repeat: a task that it has changed no longer matches.
+An action is safe to repeat: a task that it has changed no longer matches. One call examines no more tasks than the
+budget of its query; the next one continues behind them.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from msgspec import Struct, structs
 
 from ade.approvals.errors import TooManyApprovals
 from ade.errors import AdeError, IllegalTransition, InvalidTask, StaleWrite, StoreError, UnknownTask
-from ade.stores.ports import Stores, TaskQuery
+from ade.stores.ports import Stores, TaskPage, TaskQuery
 from ade.tasks.changes import Change
 from ade.tasks.decisions import cancel, check_removable, discard, replay
 from ade.tasks.enqueue import fresh_id
@@ -23,7 +24,7 @@ from ade.tasks.service import cancel_lock_waits, notify_for, settle_broken
 
 MOST_COUNTED = 10_000
 _PAGE, _BATCH = 1_000, 200
-_MOST_READ = 50_000  # by one action, if most of them are refused
+_LEAST_COST = 500  # of a read, in tasks of the budget, so that a call has few of them, however small
 _MOST_IDS = 100
 
 
@@ -43,6 +44,8 @@ class BulkPreview(Struct, frozen=True, kw_only=True):
 
     count: int
     is_more: bool = False  # counting stopped there
+    is_partial: bool | None = None  # absent unless as many tasks were examined as one call may
+    next: str | None = None  # the cursor of the next call; absent if all tasks were examined
 
 
 class BulkRefusal(Struct, frozen=True, kw_only=True):
@@ -61,6 +64,8 @@ class BulkReport(Struct, frozen=True, kw_only=True):
     moved_on: tuple[str, ...] = ()  # tasks that another caller changed first
     refused: tuple[BulkRefusal, ...] = ()  # such as `too_many_approvals`; these tasks are unchanged
     is_more: bool = False  # others may fit: repeat it
+    is_partial: bool | None = None  # absent unless as many tasks were examined as one call may
+    next: str | None = None  # the cursor of the next call, which continues there; absent if all tasks were examined
 
     @property
     def reached(self) -> int:
@@ -108,15 +113,19 @@ def reach_of(action: BulkActionKind, query: TaskQuery) -> TaskQuery | None:
     )
 
 
-async def count(stores: Stores, action: BulkActionKind, query: TaskQuery) -> BulkPreview:
-    """Count the tasks that the action would change, up to MOST_COUNTED."""
-    wanted = reach_of(action, query)
+async def count(stores: Stores, action: BulkActionKind, query: TaskQuery) -> tuple[BulkPreview, int | None]:
+    """Count the tasks that the action would change, up to MOST_COUNTED. Also returns the position at which it stopped;
+    None if it has examined all tasks."""
+    wanted, budget = reach_of(action, query), query.budget
     found = 0
-    while wanted is not None and found < MOST_COUNTED:
-        page = await stores.tasks.find(structs.replace(wanted, limit=_PAGE))
+    while wanted is not None and found < MOST_COUNTED and (budget is None or budget > 0):
+        page = await stores.tasks.find(structs.replace(wanted, limit=_PAGE, budget=budget))
         found += len(page.tasks if action is BulkActionKind.RETRY else _removable(page.tasks)[0])
+        budget = _spent(budget, page)
         wanted = None if page.next is None else structs.replace(wanted, after=page.next)
-    return BulkPreview(count=found, is_more=wanted is not None)
+    is_partial = wanted is not None and found < MOST_COUNTED
+    preview = BulkPreview(count=found, is_more=wanted is not None, is_partial=is_partial or None)
+    return preview, None if wanted is None else wanted.after
 
 
 async def act(
@@ -128,30 +137,68 @@ async def act(
     limit: int,
     actor: str | None,
     replay_one: ReplayOne,
-) -> BulkReport:
-    """Run the action on up to `limit` matching tasks, not counting those that it refuses. Raises InvalidTask if a
-    reason is required and missing."""
+) -> tuple[BulkReport, int | None]:
+    """Run the action on up to `limit` matching tasks, not counting those that it refuses. Also returns the position
+    from which the next call continues; None at the end. Raises InvalidTask if a reason is required and missing."""
     if action is BulkActionKind.DISCARD and not (reason or "").strip():
         raise InvalidTask("give a reason for discarding the tasks; it is stored with them")
     wanted = reach_of(action, query)
     if wanted is None:
-        return BulkReport(changed=())
+        return BulkReport(changed=()), None
+
+    async def some(tasks: Sequence[Task]) -> BulkReport:
+        if action is BulkActionKind.CANCEL:
+            return await _cancel_some(stores, tasks, reason, actor=actor)
+        if action is BulkActionKind.RETRY:
+            return await replay_some(stores, tasks, replay_one, actor=actor)
+        return await discard_some(stores, tasks, reason or "", actor=actor)
+
+    return await change_matching(stores, wanted, some, limit=limit)
+
+
+async def change_matching(
+    stores: Stores,
+    query: TaskQuery,
+    some: Callable[[Sequence[Task]], Awaitable[BulkReport]],
+    *,
+    limit: int | None = None,
+    fits: Callable[[Task], bool] | None = None,
+) -> tuple[BulkReport, int | None]:
+    """Apply `some` to the tasks that match the query and `fits`, until it has changed `limit` of them, or the budget of
+    the query is used up. Also returns the position from which the next call continues; None at the end.
+    """
     reports: list[BulkReport] = []
-    read, left = 0, limit
-    while wanted is not None and left > 0 and read < _MOST_READ:
-        page = await stores.tasks.find(structs.replace(wanted, limit=left))
-        size = limit if action is BulkActionKind.CANCEL else _BATCH
-        for start in range(0, len(page.tasks), size):
-            batch = page.tasks[start : start + size]
-            if action is BulkActionKind.CANCEL:
-                reports.append(await _cancel_some(stores, batch, reason, actor=actor))
-            elif action is BulkActionKind.RETRY:
-                reports.append(await replay_some(stores, batch, replay_one, actor=actor))
-            else:
-                reports.append(await discard_some(stores, batch, reason or "", actor=actor))
-        read, left = read + len(page.tasks), limit - sum(report.reached for report in reports)
-        wanted = None if page.next is None else structs.replace(wanted, after=page.next)
-    return combined(reports, is_more=wanted is not None and left < limit)
+    wanted, budget, left = query, query.budget, limit
+    while (left is None or left > 0) and (budget is None or budget > 0):
+        page = await _page_of(stores, structs.replace(wanted, budget=budget), left, fits)
+        chosen = page.tasks if fits is None else [task for task in page.tasks if fits(task)]
+        reports += [await some(chosen[start : start + _BATCH]) for start in range(0, len(chosen), _BATCH)]
+        if limit is not None:
+            left = limit - sum(report.reached for report in reports)
+        budget = _spent(budget, page)
+        if page.next is None:
+            return combined(reports), None
+        wanted = structs.replace(wanted, after=page.next)
+    done = combined(reports, is_more=any(report.reached for report in reports))
+    return structs.replace(done, is_partial=left is None or left > 0 or None), wanted.after
+
+
+async def _page_of(stores: Stores, query: TaskQuery, left: int | None, fits: Callable[[Task], bool] | None) -> TaskPage:
+    """Return a page with at most `left` tasks that fit. It is cut by another read, whose end is an exact position."""
+    if fits is None:
+        return await stores.tasks.find(structs.replace(query, limit=_PAGE if left is None else min(left, _PAGE)))
+    size = _BATCH
+    while True:
+        page = await stores.tasks.find(structs.replace(query, limit=size))
+        places = [place for place, task in enumerate(page.tasks, start=1) if fits(task)]
+        if left is None or len(places) <= left:
+            return page
+        size = places[left - 1]
+
+
+def _spent(budget: int | None, page: TaskPage) -> int | None:
+    """Return what is left of the budget."""
+    return None if budget is None else budget - max(page.examined, len(page.tasks), _LEAST_COST)
 
 
 async def replay_some(stores: Stores, tasks: Sequence[Task], replay_one: ReplayOne, *, actor: str | None) -> BulkReport:

@@ -32,6 +32,7 @@ EVENT_OF: Mapping[Verb, tuple[str, ...]] = {
     Verb.RELEASE: ("task.released",),
     Verb.DEFER: ("task.deferred",),
     Verb.RECALL: ("task.recalled",),
+    Verb.RESCHEDULE: ("task.rescheduled",),
     Verb.CANCEL: ("task.cancelled",),
     Verb.REPLAY: ("task.replayed",),
     Verb.DISCARD: ("task.discarded",),

@@ -6,7 +6,7 @@ from msgspec import Raw, Struct, structs
 
 from ade.errors import InvalidTask
 from ade.stores.ports import Stores, TaskQuery
-from ade.tasks.bulk import BulkReport, ReplayOne, combined, discard_some, replay_some
+from ade.tasks.bulk import BulkReport, ReplayOne, change_matching, discard_some, replay_some
 from ade.tasks.decisions import UnknownFingerprint, fingerprint, pattern
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
@@ -40,35 +40,23 @@ async def groups(stores: Stores, query: TaskQuery | None = None, *, most: int | 
 
 
 async def dead_letters(
-    stores: Stores,
-    query: TaskQuery | None = None,
-    *,
-    same_as: str | None = None,
-    oldest_first: bool = False,
-    most: int | None = None,
+    stores: Stores, query: TaskQuery | None = None, *, most: int | None = None
 ) -> AsyncIterator[Task]:
-    """Yield the dead letters that match the query and the fingerprint `same_as`, newest first by default.
-
-    `most` limits how many failed tasks are examined. Such a search takes turns with others.
-    """
-    examined = 0
-    wanted = structs.replace(
-        query or TaskQuery(),
-        statuses=frozenset({Status.FAILED}),
-        discarded=False,
-        limit=_PAGE,
-        oldest_first=oldest_first,
-        budget=None if most is None else _BUDGET,
-    )
+    """Yield the dead letters that match the query, newest first. `most` limits how many tasks are examined; such a
+    search takes turns with others."""
+    examined, wanted = 0, structs.replace(_dead(query), limit=_PAGE, budget=None if most is None else _BUDGET)
     while True:
         page = await stores.tasks.find(wanted)
         for task in page.tasks:
-            if same_as is None or fingerprint_of(task) == same_as:
-                yield task
-        examined += _BUDGET if page.is_partial else len(page.tasks)
+            yield task
+        examined += max(page.examined, len(page.tasks))
         if page.next is None or (most is not None and examined >= most):
             return
         wanted = structs.replace(wanted, after=page.next)
+
+
+def _dead(query: TaskQuery | None) -> TaskQuery:
+    return structs.replace(query or TaskQuery(), statuses=frozenset({Status.FAILED}), discarded=False)
 
 
 async def replay_all(
@@ -79,16 +67,15 @@ async def replay_all(
     same_as: str | None = None,
     limit: int | None = None,
     actor: str | None = None,
-    on_progress: Callable[[int], None] | None = None,
-    most: int | None = None,
-) -> BulkReport:
-    """Replay all matching dead letters, each with fresh attempts. `on_progress` gets the size of each batch. Those that
-    would be refused alone are refused here too, and do not count for the limit."""
+) -> tuple[BulkReport, int | None]:
+    """Replay all matching dead letters, each with fresh attempts. Those that would be refused alone are refused here
+    too, and do not count for the limit. Also returns the position from which the next call continues; None at the end.
+    """
 
-    async def some(tasks: list[Task]) -> BulkReport:
+    async def some(tasks: Sequence[Task]) -> BulkReport:
         return await replay_some(stores, tasks, replay_one, actor=actor)
 
-    return await _change_all(stores, query, same_as, limit, some, on_progress, most)
+    return await _change_all(stores, query, same_as, limit, some)
 
 
 async def discard_all(
@@ -99,17 +86,15 @@ async def discard_all(
     same_as: str | None = None,
     limit: int | None = None,
     actor: str | None = None,
-    on_progress: Callable[[int], None] | None = None,
-    most: int | None = None,
-) -> BulkReport:
-    """Discard all matching dead letters and record the reason. For `on_progress`, see `replay_all`."""
+) -> tuple[BulkReport, int | None]:
+    """Discard all matching dead letters and record the reason. Returns the same as `replay_all`."""
     if not reason.strip():
         raise InvalidTask("give a reason for discarding the tasks; it is stored with them")
 
-    async def some(tasks: list[Task]) -> BulkReport:
+    async def some(tasks: Sequence[Task]) -> BulkReport:
         return await discard_some(stores, tasks, reason, actor=actor)
 
-    return await _change_all(stores, query, same_as, limit, some, on_progress, most)
+    return await _change_all(stores, query, same_as, limit, some)
 
 
 async def _change_all(
@@ -117,31 +102,12 @@ async def _change_all(
     query: TaskQuery | None,
     same_as: str | None,
     limit: int | None,
-    some: Callable[[list[Task]], Awaitable[BulkReport]],
-    on_progress: Callable[[int], None] | None,
-    most: int | None,
-) -> BulkReport:
+    some: Callable[[Sequence[Task]], Awaitable[BulkReport]],
+) -> tuple[BulkReport, int | None]:
     """Change the oldest first: a task comes after its dependencies, and finds them running again."""
-    reports: list[BulkReport] = []
-    batch: list[Task] = []
-    changed = 0
-
-    async def write() -> int:
-        reports.append(await some(batch))
-        if on_progress is not None:
-            on_progress(len(batch))
-        batch.clear()
-        return len(reports[-1].changed)
-
-    async for task in dead_letters(stores, query, same_as=same_as, oldest_first=True, most=most):
-        batch.append(task)
-        if len(batch) >= _PAGE or (limit is not None and changed + len(batch) >= limit):
-            changed += await write()
-        if limit is not None and changed >= limit:
-            break
-    if batch:
-        await write()
-    return combined(reports)
+    wanted = structs.replace(_dead(query), oldest_first=True)
+    fits = None if same_as is None else lambda task: fingerprint_of(task) == same_as
+    return await change_matching(stores, wanted, some, limit=limit, fits=fits)
 
 
 def unknown_fingerprint(asked: str) -> UnknownFingerprint:

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from msgspec import Raw, structs
 
@@ -206,6 +207,63 @@ def requeue(task: Task, *, now: int) -> Change:
     """The locks were granted: make the task claimable immediately."""
     payload: dict[str, object] = {"locks": [spec.resource for spec in task.locks]}
     return change(task, Verb.RECALL, now=now, payload=payload, run_after=now)
+
+
+def reschedule(
+    task: Task,
+    *,
+    now: int,
+    priority: int | None = None,
+    run_after: int | None = None,
+    waits_for_locks: bool = False,
+    actor: str | None = None,
+) -> Change | None:
+    """Change the priority of a pending task, its start time, or both. None if it has both already.
+
+    A start time in the past means now. An approval covers neither, so it stays valid; but a task never starts outside
+    the window that was approved, or after its deadline. Raises IllegalTransition unless the task is pending, and
+    InvalidTask.
+    """
+    if task.status is not Status.PENDING:
+        raise IllegalTransition(f"task {task.id} is {task.status}: only a pending task can be rescheduled")
+    if task.name == NOTIFY_PERSON:
+        raise InvalidTask(f"{task.name} is an internal task of ADE that notifies a person, and cannot be rescheduled")
+    fields: dict[str, object] = {}
+    if priority is not None and priority != task.priority:
+        fields["priority"] = priority
+    if run_after is not None and (start := max(run_after, now)) != max(task.run_after, now):
+        _check_start(task, start)
+        fields["run_after"] = start
+    if not fields:
+        return None
+    payload = {**fields, "before": {name: getattr(task, name) for name in fields}}
+    if task.locks and ("run_after" in fields or waits_for_locks):
+        fields["reschedules"] = task.reschedules + 1
+        fields.setdefault("run_after", now)  # to request its locks again, with its new priority
+    return change(task, Verb.RESCHEDULE, now=now, actor=actor, payload=payload, also=fields)
+
+
+def _check_start(task: Task, start: int) -> None:
+    """Raise InvalidTask if the task could not start at this time."""
+    review = task.review
+    if review is not None and review.not_before is not None and start < review.not_before:
+        raise InvalidTask(f"task {task.id} was approved for {_window(review)}, and cannot start before that")
+    if review is not None and review.not_after is not None and start >= review.not_after:
+        raise InvalidTask(f"task {task.id} was approved for {_window(review)}, and cannot start after that")
+    if start > LAST_MOMENT:
+        raise InvalidTask("run_at is too far in the future; choose a time before the year 10000")
+    if task.deadline is not None and start >= task.deadline:
+        raise InvalidTask(
+            f"task {task.id} would fail at its deadline, {_utc(task.deadline)}, before it starts; name an earlier time"
+        )
+
+
+def _window(review: Review) -> str:
+    return " to ".join(_utc(each) for each in (review.not_before, review.not_after) if each is not None)
+
+
+def _utc(moment: int) -> str:
+    return datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="seconds")
 
 
 def lose_lease(task: Task, *, now: int) -> Change:

@@ -252,7 +252,8 @@ async def _workers_and_agents(stores: Stores, views: Sequence[WorkerView], task:
 
 
 def _workers(views: Sequence[WorkerView], task: Task) -> Iterator[Reason]:
-    alive = [each for each in views if each.liveness is not WorkersLiveness.SILENT]
+    running = [each for each in views if each.liveness is not WorkersLiveness.SILENT]
+    alive = [each for each in running if not each.only_delivers or task.name in each.worker.names]
     placed = [each for each in alive if has_place(each.worker, task)]
     able = [each for each in placed if serves(each.worker, task)]
     willing = _willing(views, task)

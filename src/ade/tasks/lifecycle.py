@@ -57,6 +57,7 @@ class Verb(StrEnum):
     RELEASE = auto()
     DEFER = auto()
     RECALL = auto()
+    RESCHEDULE = auto()
     CANCEL = auto()
     REPLAY = auto()
     DISCARD = auto()
@@ -109,6 +110,7 @@ RULES: Mapping[Verb, TransitionRule] = {
     Verb.RELEASE: _rule((_S.RUNNING,), _S.PENDING),
     Verb.DEFER: _rule((_S.RUNNING,), _S.PENDING),
     Verb.RECALL: _rule((_S.PENDING,), _S.PENDING),
+    Verb.RESCHEDULE: _rule((_S.PENDING,), _S.PENDING),  # another start time or priority
     Verb.CANCEL: _rule(_LEAVABLE, _S.CANCELLED),
     Verb.REPLAY: _rule((_S.FAILED,), _S.PENDING, _S.SUBMITTED),  # submitted: it needs a new approval first
     Verb.DISCARD: _rule((_S.FAILED,), _S.FAILED),

@@ -84,6 +84,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     waiting_on: int = 0  # dependencies not yet final
     timeouts: int = 0
     throttles: int = 0
+    reschedules: int = 0  # of a task with locks: its lock requests from before no longer count
     discarded: bool = False
     progress: MaybeRaw = None
     # times

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from ade.stores.ports import StatusCount, Stores, TaskQuery
 from ade.tasks.lifecycle import FINAL, Status
-from ade.worker.views import WorkerView, view_workers
+from ade.worker.views import WorkerView, view_workers, without_worker
 
 _WINDOW_MS = 60_000
 _SAMPLE = 5_000  # maximum number of events for the throughput estimate
@@ -52,6 +52,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     throughput: Throughput
     dead_letters: int  # counted up to `dead_letters_limit`
     dead_letters_limit: int = _MOST_DEAD_LETTERS
+    without_worker: Mapping[str, int] = {}  # waiting tasks by name that no live worker claims
 
     def total(self, status: Status) -> int:
         return sum(queue.by_status.get(status, 0) for queue in self.queues)
@@ -59,14 +60,15 @@ class Overview(Struct, frozen=True, kw_only=True):
 
 async def overview(stores: Stores) -> Overview:
     """Read the current statistics from the store."""
-    tallies = await stores.queues.tallies()
+    tallies, workers = await stores.queues.tallies(), await view_workers(stores)
     return Overview(
         at=stores.clock.now(),
         queues=await view_queues(stores, tallies),
         names=_depths((tally.name, tally) for tally in tallies),
-        workers=await view_workers(stores),
+        workers=workers,
         throughput=await throughput(stores),
         dead_letters=await count_dead_letters(stores, tallies),
+        without_worker=without_worker(workers, tallies),
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Raw
 
 from ade.approvals.model import PastRun
-from ade.errors import AdeError, IllegalTransition, StaleWrite, StoreCorrupt, UnknownTask, WaitTimeout
+from ade.errors import AdeError, IllegalTransition, InvalidTask, StaleWrite, StoreCorrupt, UnknownTask, WaitTimeout
 from ade.events.model import Event
 from ade.locks.model import DEFAULT_NAMESPACE, LockRequest, by_namespace
 from ade.locks.requests import request_id
@@ -22,6 +22,7 @@ from ade.tasks.changes import EVENT_OF, Change
 from ade.tasks.decisions import break_chain, requeue
 from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status, Verb
 from ade.tasks.model import Task
+from ade.tasks.option_values import read_moment, read_ms, read_priority
 from ade.tasks.payloads import Payloads
 from ade.worker.instrumentation import RunReference, current_run
 
@@ -220,6 +221,59 @@ async def _cancel_children(stores: Stores, parent: Task, actor: str | None) -> N
             parents.append(child.id)
         if page.next is not None:
             parents.append(parent_id)
+
+
+async def reschedule(
+    stores: Stores,
+    task_id: str,
+    *,
+    priority: object = None,
+    delay: object = None,
+    run_at: object = None,
+    actor: str | None = None,
+    check: Check = any_version,
+) -> Task:
+    """Change the priority (0 to 9, or its name) of a pending task, or its start: `delay` seconds from now, 0 for now,
+    or at `run_at`. A task that has both already is unchanged.
+
+    Raises IllegalTransition unless the task is pending, and InvalidTask.
+    """
+    level = None if priority is None else read_priority("priority", priority)
+    delay_ms = None if delay is None else read_ms("delay", delay, least=0)
+    moment = None if run_at is None else read_moment("run_at", run_at)
+    if level is None and delay_ms is None and moment is None:
+        raise InvalidTask("name what to change: priority, and delay or run_at")
+    if delay_ms is not None and moment is not None:
+        raise InvalidTask("give either delay or run_at, not both")
+    for tries_left in reversed(range(_TRIES)):
+        seen = await get(stores, task_id)
+        earlier = request_id(seen) if seen.locks else None
+        waits = earlier is not None and await _is_waiting(stores, earlier)
+
+        def decision(task: Task, now: int, seen: Task = seen, waits: bool = waits) -> Change | None:
+            check(task)
+            if task.version != seen.version:
+                raise _Changed
+            start = moment if delay_ms is None else now + delay_ms
+            return decisions.reschedule(
+                task, now=now, priority=level, run_after=start, waits_for_locks=waits, actor=actor
+            )
+
+        try:
+            after = await decide(stores, task_id, decision, tries=1)
+        except (_Changed, StaleWrite):
+            if not tries_left:
+                raise StaleWrite(f"task {task_id} changed again and again; try again") from None
+            continue
+        if earlier is not None and request_id(after) != earlier:
+            await stores.locks.release(DEFAULT_NAMESPACE, [earlier])  # no run has it: the next one has another request
+        return after
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+async def _is_waiting(stores: Stores, lock_request: str) -> bool:
+    [found] = await stores.locks.look(DEFAULT_NAMESPACE, [lock_request])
+    return found is not None and found.is_waiting
 
 
 async def discard(

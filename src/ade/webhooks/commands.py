@@ -71,6 +71,7 @@ def show_webhook(out: CommandOutput, webhook: WebhookView, *, now: int) -> None:
             ("url", webhook.url or ""),
             ("origin", "" if webhook.url else webhook.origin),  # if only admins can see the URL
             ("events", ", ".join(webhook.events)),
+            *((f"only {part}", ", ".join(getattr(webhook.tasks, part))) for part in webhook.tasks.__struct_fields__),
             ("description", webhook.description),
             ("old secrets", _old_secrets(webhook, now)),
             ("last good", local_with_distance(health.succeeded_at, now=now)),
@@ -177,6 +178,22 @@ secret_option = click.option(
 )
 
 
+def selection_options(function: Any) -> Any:
+    """Add the options that select tasks."""
+    for option in (
+        click.option("--author", "authors", multiple=True, help="Only events of tasks of this account (repeatable)."),
+        click.option("--tag", "tags", multiple=True, help="Only events of tasks with this tag (repeatable)."),
+        click.option("--queue", "queues", multiple=True, help="Only events of tasks in this queue (repeatable)."),
+        click.option("--name", "names", multiple=True, help="Only events of tasks with this name (repeatable)."),
+    ):
+        function = option(function)
+    return function
+
+
+def _selection(selected: dict[str, tuple[str, ...]]) -> SelectTasks:
+    return SelectTasks(**{name: list(each) for name, each in selected.items()})
+
+
 def _read_secret(secret_stdin: bool) -> str | None:
     """Read the secret from stdin. Arguments are visible to other users of the machine."""
     return read_line().strip() if secret_stdin else None
@@ -207,10 +224,7 @@ async def show(session: "Session", webhook_id: str) -> None:
 @webhooks.command("create")
 @click.argument("address", metavar="URL")
 @event_option
-@click.option("--name", "names", multiple=True, help="Only events of tasks with this name (repeatable).")
-@click.option("--queue", "queues", multiple=True, help="Only events of tasks in this queue (repeatable).")
-@click.option("--tag", "tags", multiple=True, help="Only events of tasks with this tag (repeatable).")
-@click.option("--author", "authors", multiple=True, help="Only events of tasks of this account (repeatable).")
+@selection_options
 @click.option("--description", default="", help="What it is for.")
 @secret_option
 @as_option
@@ -218,7 +232,7 @@ async def create(
     session: "Session", address: str, events: tuple[str, ...], description: str, secret_stdin: bool, **selected: Any
 ) -> None:
     """Send events to a URL from now on, and print the secret that signs the messages."""
-    secret, tasks = _read_secret(secret_stdin), SelectTasks(**{name: list(each) for name, each in selected.items()})
+    secret, tasks = _read_secret(secret_stdin), _selection(selected)
     async with session.api(must_exist=False) as api:
         webhook = await api.create_webhook(
             url=address, events=list(events), description=description, secret=secret, tasks=tasks
@@ -230,16 +244,32 @@ async def create(
 @click.argument("webhook_id", metavar="ID")
 @click.option("--address", metavar="URL", help="The new URL.")
 @event_option
+@selection_options
+@click.option("--all-tasks", is_flag=True, help="Events of all tasks again.")
 @click.option("--description", help="What it is for.")
 @as_option
 async def change(
-    session: "Session", webhook_id: str, address: str | None, events: tuple[str, ...], description: str | None
+    session: "Session",
+    webhook_id: str,
+    address: str | None,
+    events: tuple[str, ...],
+    all_tasks: bool,
+    description: str | None,
+    **selected: Any,
 ) -> None:
-    """Change a webhook; omitted fields stay unchanged."""
-    if address is None and not events and description is None:
-        raise click.UsageError("Name what to change: --address, --event, or --description.")
-    wanted = list(events) or None
-    await _change(session, webhook_id, url=address, events=wanted, description=description)
+    """Change a webhook; omitted fields stay unchanged.
+
+    --name, --queue, --tag, and --author together replace the whole selection of tasks; --all-tasks removes it.
+    """
+    selects = any(selected.values())
+    if all_tasks and selects:
+        raise click.UsageError("Select tasks with --name, --queue, --tag, and --author, or all with --all-tasks.")
+    if address is None and not (events or selects or all_tasks) and description is None:
+        raise click.UsageError(
+            "Name what to change: --address, --event, --name, --queue, --tag, --author, --all-tasks, or --description."
+        )
+    tasks = _selection(selected) if selects or all_tasks else None
+    await _change(session, webhook_id, url=address, events=list(events) or None, tasks=tasks, description=description)
 
 
 async def _change(session: "Session", webhook_id: str, **changes: Any) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ade.approvals.submission import enqueue_guarded
 from ade.errors import AdeError
+from ade.events.alerts import report_alerts
 from ade.events.metrics_collector import MetricsCollector, skip_to_end
 from ade.logs import Log
 from ade.settings import Settings
@@ -87,6 +88,7 @@ def standard_jobs(
             name="notifications", every_s=max(quick, 1.0), perform=partial(_send_notifications, stores, payloads)
         ),
         _figures(stores, settings.figures, quick),
+        MaintenanceJob(name="alerts", every_s=max(quick, 30.0), perform=partial(report_alerts, stores)),
         MaintenanceJob(name="checkpoint", every_s=slow, perform=partial(sweep.checkpoint, stores)),
     ]
 

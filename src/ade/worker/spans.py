@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of enqueuing and running tasks, by the messaging conventions. Loaded only for traces."""
+"""OpenTelemetry spans of tasks and HTTP requests, by the messaging and HTTP conventions. Loaded only for traces."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +14,13 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, S
 from ade import VERSION
 from ade.common.trace_context import SpanContext as Trace_ContextSpanContext
 from ade.common.trace_context import read_trace, written_trace
+from ade.events.prometheus import METHODS
 from ade.stores.ports import BlockingInserts, Stores, TaskStore
 from ade.tasks.model import Task
 from ade.tasks.outcomes import Failed, Outcome
 from ade.worker.instrumentation import current_trace
+
+_LONGEST_PATH, _SERVER_FAULT = 500, 500
 
 
 class Spans:
@@ -90,6 +93,24 @@ class Spans:
         return self._tracer.start_span(name, parent, SpanKind.PRODUCER, about)
 
     @contextmanager
+    def answering(self, method: str, scheme: str, path: str, traceparent: str | None) -> Iterator[Span]:
+        """Create the span of an HTTP request, below that of its caller if it names one."""
+        about = {"http.request.method": _method(method), "url.path": path[:_LONGEST_PATH], "url.scheme": scheme}
+        with self._span(_method(method), _parent(traceparent), SpanKind.SERVER, about) as span:
+            yield span
+
+    def answered(self, span: Span, method: str, route: str | None, status: int) -> None:
+        """Add the route and the status of the response to the span of a request. Only a fault of the server is an
+        error, as the conventions say."""
+        span.set_attribute("http.response.status_code", status)
+        if route is not None:
+            span.update_name(f"{_method(method)} {route}")
+            span.set_attribute("http.route", route)
+        if status >= _SERVER_FAULT:
+            span.set_status(Status(StatusCode.ERROR))
+            span.set_attribute("error.type", str(status))
+
+    @contextmanager
     def _span(self, name: str, parent: Context, kind: SpanKind, about: dict[str, Any]) -> Iterator[Span]:
         with self._tracer.start_as_current_span(
             name, parent, kind, about, record_exception=False, set_status_on_exception=False
@@ -120,6 +141,11 @@ class _TracedBlockingInserts:
     def add(self, tasks: Sequence[Task]) -> list[Task] | None:
         with self._spans.enqueuing(tasks) as traced:
             return self._real.add(traced)
+
+
+def _method(text: str) -> str:
+    """The method, or the word that the conventions have for an unknown one: clients can send any text."""
+    return text if text in METHODS else "_OTHER"
 
 
 def _about(verb: str, kind: str, queue: str, name: str) -> dict[str, Any]:

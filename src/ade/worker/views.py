@@ -1,14 +1,16 @@
 """Views of workers and their liveness. A worker is alive if its claim loop progresses, not if a thread still pings."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import StrEnum, auto
 
 from msgspec import Struct
 
 from ade.stores.ports import StatusCount, Stores
+from ade.tasks.identifiers import DELIVER, NOTIFY_PERSON, owner_of
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task, Worker
 
+_DELIVERIES = frozenset({DELIVER, NOTIFY_PERSON})
 STUCK_AFTER_MS = 15_000  # a claim loop completes a round at least every few seconds, even when idle
 
 
@@ -28,6 +30,12 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     liveness: WorkersLiveness
     silent_ms: int = 0  # since its last heartbeat was due
     stuck_ms: int = 0  # since the last round of its claim loop
+    only_delivers: bool = False  # a server, which sends webhooks and notifications and runs no tasks
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is a worker that renews its leases. A server that only delivers is not a worker."""
+        return self.liveness is not WorkersLiveness.SILENT and not self.only_delivers
 
 
 def view(worker: Worker, *, now: int, steady: int) -> WorkerView:
@@ -42,7 +50,13 @@ def view(worker: Worker, *, now: int, steady: int) -> WorkerView:
         liveness = WorkersLiveness.STUCK
     else:
         liveness = WorkersLiveness.WORKING
-    return WorkerView(worker=worker, liveness=liveness, silent_ms=silent, stuck_ms=still)
+    return WorkerView(
+        worker=worker,
+        liveness=liveness,
+        silent_ms=silent,
+        stuck_ms=still,
+        only_delivers=bool(worker.names) and _DELIVERIES.issuperset(worker.names),
+    )
 
 
 async def view_workers(stores: Stores) -> list[WorkerView]:
@@ -75,6 +89,22 @@ def queued_by_agent(workers: Iterable[WorkerView], counts: Iterable[StatusCount]
 
 def _serves(worker: Worker, count: StatusCount) -> bool:
     return count.name in worker.names and (not worker.queues or count.queue in worker.queues)
+
+
+def without_worker(workers: Collection[WorkerView], counts: Iterable[StatusCount]) -> dict[str, int]:
+    """Return how many waiting tasks of each name no live worker claims, because none has the name or its queue."""
+    live = [view.worker for view in workers if view.liveness is not WorkersLiveness.SILENT]
+    found: dict[str, int] = {}
+    for count in counts:
+        if count.count and count.status in _WAITING and not any(_serves(worker, count) for worker in live):
+            found[count.name] = found.get(count.name, 0) + count.count
+    return found
+
+
+def of_other_versions(workers: Iterable[WorkerView], version: str) -> list[Worker]:
+    """Return the live workers of the store that run another version of ADE. A worker behind HTTP can be any program."""
+    live = (view.worker for view in workers if view.is_live)
+    return [worker for worker in live if worker.version != version and owner_of(worker.id) is None]
 
 
 async def is_fed(stores: Stores, consumer: str) -> bool:

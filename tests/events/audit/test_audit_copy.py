@@ -16,10 +16,9 @@ from ade.composition.worker import AuditCopyJob, audit_jobs
 from ade.errors import AuditBroken, StoreForeign
 from ade.events.audit_chain import AuditHead, chain, first_break
 from ade.events.audit_copy import CURSOR, AuditCopy, begin, copy_events, verify
-from ade.events.feed import events_after
 from ade.worker.maintenance import run_job
 from tests.architecture.repository import ROOT
-from tests.domain import Event, Payloads, Stores, enqueue, open_stores, uuid7
+from tests.domain import Event, Payloads, Stores, enqueue, events_after, open_stores, uuid7
 from tests.events.audit.copies import Place
 
 

@@ -9,9 +9,8 @@ import pytest
 from ade import Task
 from ade.errors import AuditBroken
 from ade.events.audit_copy import CURSOR, AuditCopy, copy_events, read_chain_head, verify
-from ade.events.feed import events_after
 from ade.settings import Settings
-from tests.domain import RedisSettings, Stores, open_stores, uuid7
+from tests.domain import RedisSettings, Stores, events_after, open_stores, uuid7
 from tests.events.audit.copies import Place
 from tests.servers.pool import POOL
 

@@ -12,6 +12,7 @@ CLIENT_ROUTES: Mapping[str, ClientRoute] = {  # module, method, path, mutates, t
     "edit_task": ClientRoute("ade.tasks.api.lifecycle", "PATCH", "/api/v1/tasks/{task_id}", True, True, tag=ETagUse.REQUIRED),
     "submit_task": ClientRoute("ade.tasks.api.lifecycle", "POST", "/api/v1/tasks/{task_id}/submit", True, True),
     "cancel_task": ClientRoute("ade.tasks.api.lifecycle", "POST", "/api/v1/tasks/{task_id}/cancel", True, True, tag=ETagUse.HEEDED),
+    "reschedule_task": ClientRoute("ade.tasks.api.lifecycle", "POST", "/api/v1/tasks/{task_id}/reschedule", True, True, tag=ETagUse.HEEDED),
     "retry_task": ClientRoute("ade.tasks.api.lifecycle", "POST", "/api/v1/tasks/{task_id}/retry", True, True, tag=ETagUse.HEEDED),
     "apply_task": ClientRoute("ade.tasks.api.lifecycle", "POST", "/api/v1/tasks/{task_id}/apply", True, True, tag=ETagUse.HEEDED),
     "roll_back_task": ClientRoute("ade.tasks.api.lifecycle", "POST", "/api/v1/tasks/{task_id}/rollback", True, True),

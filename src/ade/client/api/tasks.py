@@ -96,6 +96,17 @@ class TasksCalls(Section):
         body = Cancel(reason=reason)
         return self._call("cancel_task", Task, task_id, body=body, if_match=if_match, key=request_key)
 
+    def reschedule_task(
+        self, task_id: str, *, priority: int | str | None = None, delay: float | None = None,
+        run_at: datetime | None = None, if_match: int | None = None, request_key: str | None = None,
+    ) -> Call[Task]:
+        """Change the priority or the start time of a pending task."""
+        from ade.tasks.api.requests import RescheduleTask
+        from ade.tasks.model import Task
+
+        body = RescheduleTask(priority=priority, delay=delay, run_at=run_at)
+        return self._call("reschedule_task", Task, task_id, body=body, if_match=if_match, key=request_key)
+
     def retry_task(
         self, task_id: str, *, args: dict[str, Any] | None = None, if_match: int | None = None,
         request_key: str | None = None,
@@ -191,24 +202,24 @@ class TasksCalls(Section):
 
     def preview_bulk_action(
         self, *, action: Literal["cancel", "retry", "discard"], filter: TaskFilter, reason: str | None = None,
-        limit: int = 1000,
+        limit: int = 1000, cursor: str | None = None,
     ) -> Call[BulkPreview]:
         """How many tasks an action would reach."""
         from ade.tasks.api.requests import BulkAction
         from ade.tasks.bulk import BulkPreview
 
-        body = BulkAction(action=action, filter=filter, reason=reason, limit=limit)
+        body = BulkAction(action=action, filter=filter, reason=reason, limit=limit, cursor=cursor)
         return self._call("preview_bulk_action", BulkPreview, body=body)
 
     def run_bulk_action(
         self, *, action: Literal["cancel", "retry", "discard"], filter: TaskFilter, reason: str | None = None,
-        limit: int = 1000, request_key: str | None = None,
+        limit: int = 1000, cursor: str | None = None, request_key: str | None = None,
     ) -> Call[BulkReport]:
         """Cancel, retry or discard all that a filter finds."""
         from ade.tasks.api.requests import BulkAction
         from ade.tasks.bulk import BulkReport
 
-        body = BulkAction(action=action, filter=filter, reason=reason, limit=limit)
+        body = BulkAction(action=action, filter=filter, reason=reason, limit=limit, cursor=cursor)
         return self._call("run_bulk_action", BulkReport, body=body, key=request_key)
 
     def list_definitions(self, *, cursor: str | None = None, limit: int = 100) -> Call[Page[Definition]]:
@@ -245,25 +256,29 @@ class TasksCalls(Section):
 
     def replay_dead_letters(
         self, *, fingerprint: str | None = None, name: str | None = None, queue: str | None = None,
-        everything: bool = False, limit: int = 1000, request_key: str | None = None,
+        everything: bool = False, limit: int = 1000, cursor: str | None = None, request_key: str | None = None,
     ) -> Call[BulkReport]:
         """Replay a group of dead letters."""
         from ade.tasks.api.requests import DeadLetters
         from ade.tasks.bulk import BulkReport
 
-        body = DeadLetters(fingerprint=fingerprint, name=name, queue=queue, everything=everything, limit=limit)
+        body = DeadLetters(
+            fingerprint=fingerprint, name=name, queue=queue, everything=everything, limit=limit, cursor=cursor,
+        )
         return self._call("replay_dead_letters", BulkReport, body=body, key=request_key)
 
     def discard_dead_letters(
         self, *, fingerprint: str | None = None, name: str | None = None, queue: str | None = None,
-        everything: bool = False, limit: int = 1000, reason: str, request_key: str | None = None,
+        everything: bool = False, limit: int = 1000, cursor: str | None = None, reason: str,
+        request_key: str | None = None,
     ) -> Call[BulkReport]:
         """Discard a group of dead letters."""
         from ade.tasks.api.requests import DiscardDeadLetters
         from ade.tasks.bulk import BulkReport
 
         body = DiscardDeadLetters(
-            fingerprint=fingerprint, name=name, queue=queue, everything=everything, limit=limit, reason=reason,
+            fingerprint=fingerprint, name=name, queue=queue, everything=everything, limit=limit, cursor=cursor,
+            reason=reason,
         )
         return self._call("discard_dead_letters", BulkReport, body=body, key=request_key)
 

@@ -26,6 +26,7 @@ _STATUS_AFTER = {
     "task.released": "pending",
     "task.deferred": "pending",
     "task.recalled": "pending",
+    "task.rescheduled": "pending",
     "task.queued": "pending",
     "task.stalled": "stalled",
     "task.failed": "failed",

@@ -50,8 +50,10 @@ class RedisTaskQueries:
         limit = min(max(query.limit, 1), 1000)
         rows: list[Row] = []
         ends: list[int] = []
+        examined = 0
         for partition in self._places.all:
-            rows += await self._first_rows(partition, query, limit + 1, ends)
+            found, read = await self._first_rows(partition, query, limit + 1, ends)
+            rows, examined = rows + found, examined + read
         rows.sort(key=lambda row: row[0], reverse=not query.oldest_first)
         end = None if not ends else min(ends) if query.oldest_first else max(ends)
         if end is not None:  # the tasks beyond it are not complete yet
@@ -59,12 +61,13 @@ class RedisTaskQueries:
         tasks = [task for _, task in rows[:limit]]
         self._places.remember(tasks)
         if len(rows) > limit:
-            return TaskPage(tasks, rows[limit - 1][0])
-        return TaskPage(tasks, end, is_partial=end is not None)
+            return TaskPage(tasks, rows[limit - 1][0], examined=examined)
+        return TaskPage(tasks, end, is_partial=end is not None, examined=examined)
 
-    async def _first_rows(self, partition: int, query: TaskQuery, limit: int, ends: list[int]) -> list[Row]:
-        """Return the first matches; if the budget is used up, add the last task that was examined to `ends`."""
-        conditions = list(_conditions(query))
+    async def _first_rows(self, partition: int, query: TaskQuery, limit: int, ends: list[int]) -> tuple[list[Row], int]:
+        """Return the first matches, and how many tasks were examined; if the budget is used up, add the last of these
+        to `ends`."""
+        conditions, examined = list(_conditions(query)), 0
         if query.statuses == {Status.RUNNING}:
             rows = _fitting(await self._running(partition), conditions)
         else:
@@ -75,6 +78,7 @@ class RedisTaskQueries:
                 left = None if query.budget is None else max(query.budget // len(indexes) // len(self._places.all), 1)
                 async for portion, last in self._walk(partition, index, query):
                     found += _fitting(portion, conditions)
+                    examined += len(portion)
                     if len(found) >= limit:
                         break
                     if left is not None and last is not None and (left := left - len(portion)) <= 0:
@@ -82,7 +86,7 @@ class RedisTaskQueries:
                         break
                 rows += found[:limit]
         rows.sort(key=lambda row: row[0], reverse=not query.oldest_first)
-        return rows[:limit]
+        return rows[:limit], examined
 
     async def _is_labeled(self, partition: int, query: TaskQuery) -> bool:
         """Whether an index by label is complete. In a store of an earlier version it is after the first repair."""

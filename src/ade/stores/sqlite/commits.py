@@ -255,12 +255,12 @@ def _revive(connection: apsw.Connection, revived: list[int]) -> None:
 
 
 def _free_keys(connection: apsw.Connection, accepted: Accepted) -> bool:
-    """Unpark the next task of a concurrency key when a run of that key ends or a waiting task becomes final."""
+    """Unpark the next task of a concurrency key when a run of that key ends, or a waiting task of it changes: it ends,
+    starts later, or has another priority, so that another one can be the first."""
     freed = False
     for change, found in accepted:
         key = change.before.concurrency_key
-        gone_from_line = found.status in CLAIMABLE and change.after.is_final
-        if key is not None and (found.status is Status.RUNNING or gone_from_line):
+        if key is not None and (found.status is Status.RUNNING or found.status in CLAIMABLE):
             run(connection, "claims.unpark_next", name=change.before.name, key=key)
             freed = True
     return freed

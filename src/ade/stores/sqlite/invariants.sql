@@ -100,6 +100,7 @@ SELECT 'task ' || t.id || ' is ' || t.status || ', but its last event is ' || e.
          WHEN 'task.claimed' THEN 'running' WHEN 'task.succeeded' THEN 'completed'
          WHEN 'task.retry_scheduled' THEN 'pending' WHEN 'task.released' THEN 'pending'
          WHEN 'task.deferred' THEN 'pending' WHEN 'task.recalled' THEN 'pending'
+         WHEN 'task.rescheduled' THEN 'pending'
          WHEN 'task.replayed' THEN iif(t.status = 'submitted', 'submitted', 'pending')  -- submitted if it is governed
          WHEN 'task.queued' THEN 'pending'
          WHEN 'task.stalled' THEN 'stalled' WHEN 'task.failed' THEN 'failed'

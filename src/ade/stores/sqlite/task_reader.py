@@ -92,9 +92,9 @@ class SqliteTaskReader:
             found += page.tasks
             scanned, after = scanned + window, page.next
             if after is None or len(found) >= limit:
-                return TaskPage(found, after)
+                return TaskPage(found, after, examined=scanned)
             if query.budget is not None and scanned >= query.budget:
-                return TaskPage(found, after, is_partial=True)
+                return TaskPage(found, after, is_partial=True, examined=scanned)
             window = min(2 * window, _LARGEST_WINDOW)
 
 

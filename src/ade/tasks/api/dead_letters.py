@@ -4,7 +4,7 @@ from msgspec import structs
 
 from ade.accounts.model import Permission
 from ade.errors import InvalidFilter
-from ade.server.context import RequestContext, Services, cut, page, position, writer
+from ade.server.context import RequestContext, Services, cut, next_cursor, page, position, writer
 from ade.server.operation import operation
 from ade.server.pagination import Page
 from ade.stores.ports import TaskQuery
@@ -35,8 +35,9 @@ from ade.tasks.dead_letters import DeadLetterGroup
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 
-_MOST_READ = 50_000  # per request; newest first for reads, oldest first for changes
+_MOST_READ = 50_000  # by groups, newest first
 _MOST_PAGES = 20
+_BULK = "bulk action"
 
 
 @operation("GET /dlq", permission=Permission.READ)
@@ -73,54 +74,58 @@ async def list_dead_letter_groups(
     services: Services, request: RequestContext, query: ListDeadLetterGroups
 ) -> Page[DeadLetterGroup]:
     """Dead letters that are the same mistake. The largest first, computed from the newest 50,000 dead letters."""
-    wanted = TaskQuery(name=query.name, queue=query.queue)
+    wanted = TaskQuery(name=query.name, queue=query.queue, budget=BUDGET)
     return cut("dlq groups", query, await dead_letters.groups(services.stores, wanted, most=_MOST_READ))
 
 
 @operation("POST /dlq/replay", permission=Permission.OPERATE)
 async def replay_dead_letters(services: Services, request: RequestContext, body: DeadLetters) -> BulkReport:
-    """Replay a group of dead letters. Oldest first, up to a limit per call; repeat the call while the response says
-    that there are more. Each is judged as if it were replayed alone; those that are refused stay dead letters and are
-    reported with the reason."""
-    tried = await dead_letters.replay_all(
+    """Replay a group of dead letters. Oldest first, up to a limit per call, of up to 20,000 examined tasks; repeat the
+    call with `next` as `cursor` until it is absent. Each is judged as if it were replayed alone; those that are refused
+    stay dead letters and are reported with the reason."""
+    tried, following = await dead_letters.replay_all(
         services.stores,
-        _query(body),
+        _query("dlq replay", body),
         same_as=body.fingerprint,
         limit=body.limit,
         actor=writer(request),
-        most=_MOST_READ,
         replay_one=replay_of(services, request),
     )
-    return _reached(tried, body)
+    return _reached("dlq replay", tried, body, following)
 
 
 @operation("POST /dlq/discard", permission=Permission.OPERATE)
 async def discard_dead_letters(services: Services, request: RequestContext, body: DiscardDeadLetters) -> BulkReport:
     """Discard a group of dead letters. In the same order and number. They stay on record with the reason."""
-    tried = await dead_letters.discard_all(
+    tried, following = await dead_letters.discard_all(
         services.stores,
         body.reason,
-        _query(body),
+        _query("dlq discard", body),
         same_as=body.fingerprint,
         limit=body.limit,
         actor=writer(request),
-        most=_MOST_READ,
     )
-    return _reached(tried, body)
+    return _reached("dlq discard", tried, body, following)
 
 
-def _query(body: DeadLetters) -> TaskQuery:
+def _query(of_list: str, body: DeadLetters) -> TaskQuery:
     is_named = any(each is not None for each in (body.fingerprint, body.name, body.queue))
     if is_named == body.everything:
         raise InvalidFilter("name a fingerprint, name, or queue, or set `everything`, but not both")
-    return TaskQuery(name=body.name, queue=body.queue)
+    return TaskQuery(name=body.name, queue=body.queue, after=_after(of_list, body), budget=BUDGET)
 
 
-def _reached(tried: BulkReport, body: DeadLetters) -> BulkReport:
+def _after(of_list: str, body: DeadLetters | BulkAction) -> int | None:
+    begin = position(of_list, body)
+    return begin if isinstance(begin, int) else None
+
+
+def _reached(of_list: str, tried: BulkReport, body: DeadLetters, following: int | None) -> BulkReport:
     """Raise UnknownFingerprint if no dead letter has the requested fingerprint."""
-    if body.fingerprint is not None and not tried.reached and not tried.refused:
+    is_all = following is None and body.cursor is None
+    if body.fingerprint is not None and is_all and not tried.reached and not tried.refused:
         raise dead_letters.unknown_fingerprint(body.fingerprint)
-    return structs.replace(tried, is_more=len(tried.changed) >= body.limit)
+    return structs.replace(tried, next=next_cursor(of_list, body, following))
 
 
 @operation("POST /dlq/{task_id}/replay", permission=Permission.OPERATE)
@@ -143,15 +148,18 @@ async def discard_dead_letter(services: Services, request: RequestContext, task_
 
 @operation("POST /bulk-actions/preview", permission=Permission.OPERATE, mutates=False)
 async def preview_bulk_action(services: Services, request: RequestContext, body: BulkAction) -> BulkPreview:
-    """How many tasks an action would reach."""
-    return await bulk.count(services.stores, BulkActionKind(body.action), _query_bulk(body))
+    """How many tasks an action would reach. One call examines up to 20,000 tasks for filters without an index: then the
+    count has `is_partial`, and a call with `next` as `cursor` counts the following ones."""
+    counted, following = await bulk.count(services.stores, BulkActionKind(body.action), _query_bulk(body))
+    return structs.replace(counted, next=next_cursor(_BULK, body, following))
 
 
 @operation("POST /bulk-actions", permission=Permission.OPERATE)
 async def run_bulk_action(services: Services, request: RequestContext, body: BulkAction) -> BulkReport:
-    """Cancel, retry or discard all that a filter finds. Oldest first, up to a limit per call; repeat the call while the
-    response says that there are more. A retry that would be refused alone is refused here too, and reported."""
-    return await bulk.act(
+    """Cancel, retry or discard all that a filter finds. Oldest first, up to a limit per call, of up to 20,000 examined
+    tasks; repeat the call with `next` as `cursor` until it is absent. A retry that would be refused alone is refused
+    here too, and reported."""
+    done, following = await bulk.act(
         services.stores,
         BulkActionKind(body.action),
         _query_bulk(body),
@@ -160,10 +168,11 @@ async def run_bulk_action(services: Services, request: RequestContext, body: Bul
         actor=writer(request),
         replay_one=replay_of(services, request),
     )
+    return structs.replace(done, next=next_cursor(_BULK, body, following))
 
 
 def _query_bulk(body: BulkAction) -> TaskQuery:
     query = query_of(body.filter)
     if query == TaskQuery():  # a forgotten filter must not cancel every task
         raise InvalidFilter("the filter has no conditions; add at least one")
-    return query
+    return structs.replace(query, after=_after(_BULK, body), budget=BUDGET)

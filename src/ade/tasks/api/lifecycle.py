@@ -1,4 +1,4 @@
-"""HTTP operations that change a stored task: edit, submit, cancel, retry, start, and roll back."""
+"""HTTP operations that change a stored task: edit, submit, cancel, reschedule, retry, start, and roll back."""
 
 from msgspec import structs
 
@@ -12,7 +12,7 @@ from ade.server.context import RequestContext, Services, writer
 from ade.server.operation import ETagUse, operation
 from ade.server.request_types import Nothing
 from ade.tasks import service as tasks_service
-from ade.tasks.api.requests import Cancel, EditTask, RetryTask
+from ade.tasks.api.requests import Cancel, EditTask, RescheduleTask, RetryTask
 from ade.tasks.api.tasks import checked_args, owned_task, replayed, version_check
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
@@ -56,6 +56,24 @@ async def cancel_task(services: Services, request: RequestContext, task_id: str,
     await owned_task(services, request, task_id)
     check = version_check(request)
     return await tasks_service.cancel(services.stores, task_id, body.reason, actor=request.actor, check=check)
+
+
+@operation(
+    "POST /tasks/{task_id}/reschedule", permission=Permission.ENQUEUE, others=Permission.OPERATE, tag=ETagUse.HEEDED
+)
+async def reschedule_task(services: Services, request: RequestContext, task_id: str, body: RescheduleTask) -> Task:
+    """Change the priority or the start time of a pending task. With a delay of 0, it starts as soon as a worker is
+    free. Approvals stay valid, because they cover neither."""
+    await owned_task(services, request, task_id)
+    return await tasks_service.reschedule(
+        services.stores,
+        task_id,
+        priority=body.priority,
+        delay=body.delay,
+        run_at=body.run_at,
+        actor=writer(request),
+        check=version_check(request),
+    )
 
 
 @operation("POST /tasks/{task_id}/retry", permission=Permission.ENQUEUE, others=Permission.OPERATE, tag=ETagUse.HEEDED)

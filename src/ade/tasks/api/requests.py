@@ -79,6 +79,15 @@ class EditTask(Form):
     resources: list[LockName] | None = None
 
 
+class RescheduleTask(Form):
+    """Another priority, another start time, or both. A `delay` of 0 starts it now; `delay` and `run_at` exclude each
+    other."""
+
+    priority: Priority | None = None
+    delay: Annotated[float, described(minimum=0)] | None = None  # seconds from now
+    run_at: datetime | None = None  # the earliest start
+
+
 class GetTask(Form):
     """How long to wait for the result, and whether to include large values."""
 
@@ -111,6 +120,7 @@ class BulkAction(Form):
     filter: TaskFilter
     reason: Line | None = None  # kept with the tasks; to discard needs one
     limit: Annotated[int, Meta(ge=1, le=MOST_TOGETHER)] = MOST_TOGETHER  # tasks reached by one call
+    cursor: str | None = None  # `next` of the call before, which continues there
 
 
 class ListDeadLetters(Form):
@@ -140,6 +150,7 @@ class DeadLetters(Form):
     queue: str | None = None
     everything: bool = False
     limit: Annotated[int, Meta(ge=1, le=MOST_TOGETHER)] = MOST_TOGETHER  # oldest first
+    cursor: str | None = None  # `next` of the call before, which continues there
 
 
 class DiscardDeadLetters(DeadLetters, kw_only=True):

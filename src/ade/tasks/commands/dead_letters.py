@@ -5,7 +5,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-from msgspec import structs
 
 from ade.cli.command import command, group
 from ade.cli.ids import find_ids
@@ -18,7 +17,6 @@ from ade.tasks.bulk import BulkReport, combined
 from ade.tasks.commands.options import edited_arguments
 from ade.tasks.commands.tasks import SPARE, TASK_HEAD, task_rows
 from ade.tasks.dead_letters import unknown_fingerprint
-from ade.tasks.decisions import UnknownFingerprint
 
 if TYPE_CHECKING:
     from ade.cli.session import Session
@@ -213,18 +211,13 @@ async def _agreed(session: "Session", api: "Client", which: _DeadLetterSelection
 async def _until_all(some: Callable[..., Call[BulkReport]], count: int, bar: ProgressBar) -> BulkReport:
     """Repeat the bulk call until it has covered as many tasks as were counted."""
     reports: list[BulkReport] = []
-    is_more = True
+    cursor, is_more = None, True
     while is_more and (left := count - sum(report.reached for report in reports)) > 0:
-        try:
-            done = await some(limit=min(left, MOST_TOGETHER))
-        except UnknownFingerprint:
-            if not reports:
-                raise
-            break  # another process has handled the rest
-        # Every call finds those again that were refused before, so the last one reports them all.
-        reports = [*(structs.replace(report, refused=()) for report in reports), done]
+        done = await some(limit=min(left, MOST_TOGETHER), cursor=cursor)
+        reports.append(done)
         bar.advance(done.reached)
-        is_more = done.is_more
+        cursor = done.next
+        is_more = cursor is not None
     return combined(reports)
 
 

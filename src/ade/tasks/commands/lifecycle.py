@@ -1,19 +1,21 @@
-"""`ade cancel` and `ade logs`: cancel tasks by ID or filter, print their output, and follow their changes."""
+"""`ade cancel`, `ade reschedule`, and `ade logs`: cancel or reschedule tasks, print their output, follow changes."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from ade.cli.command import command
+from ade.cli.identity import as_option
 from ade.cli.ids import find_id, find_ids
 from ade.cli.interaction import confirm, progress
 from ade.cli.output import CommandOutput, all_of
-from ade.cli.parameters import clock_time, now_ms
+from ade.cli.parameters import DURATION, MOMENT, PRIORITY, clock_time, local_with_distance, now_ms
 from ade.server.request_types import MOST_TOGETHER
 from ade.tasks.api.requests import TaskFilter
-from ade.tasks.bulk import BulkPreview, BulkRefusal, BulkReport
+from ade.tasks.bulk import MOST_COUNTED, BulkPreview, BulkReport, combined
 from ade.tasks.commands.tasks import TaskFilterOptions, chosen, filter_options, is_empty
 from ade.tasks.model import OutputLine, Task
 
@@ -55,7 +57,7 @@ async def _cancel_by_id(session: "Session", texts: Sequence[str], reason: str | 
 async def _cancel_by_filter(session: "Session", given: TaskFilterOptions, reason: str | None, yes: bool) -> None:
     wanted = chosen(given, now=now_ms())
     async with session.api() as api:
-        reach = await api.preview_bulk_action(action="cancel", filter=wanted)
+        reach = await _counted(api, wanted)
         if not reach.count:
             session.out.note("No unfinished task that can be cancelled matches.")
         else:
@@ -66,30 +68,74 @@ async def _cancel_by_filter(session: "Session", given: TaskFilterOptions, reason
     if session.out.as_json:
         session.out.document(reached)
     elif reach.count:
-        matched = max(len(reached.changed) + len(reached.moved_on), reach.count)
+        matched = max(reached.reached, reach.count)
         session.out.line(f"Cancelled {len(reached.changed)} of {matched} tasks.")
         for each in reached.refused:
             session.out.line(f"Refused {each.count} ({each.code}): {each.reason}")
+
+
+async def _counted(api: "Client", wanted: TaskFilter) -> BulkPreview:
+    """Count the tasks that would be cancelled, in as many calls as it takes to examine all of them."""
+    count, cursor = 0, None
+    while True:
+        found = await api.preview_bulk_action(action="cancel", filter=wanted, cursor=cursor)
+        count, cursor = count + found.count, found.next
+        if not found.is_partial or cursor is None or count >= MOST_COUNTED:
+            return BulkPreview(count=count, is_more=found.is_more)
 
 
 async def _cancel_all(
     session: "Session", api: "Client", wanted: TaskFilter, reach: BulkPreview, reason: str | None
 ) -> BulkReport:
     """Cancel the tasks that are still unfinished, oldest first, and no more than were counted."""
-    cancelled: list[str] = []
-    moved_on: list[str] = []
-    refused: tuple[BulkRefusal, ...] = ()
-    is_more = reach.count > 0
+    reports, cursor, is_more = list[BulkReport](), None, reach.count > 0
     with progress(session, "Cancelling", reach.count) as bar:
-        while is_more and (reach.is_more or (left := reach.count - len(cancelled) - len(moved_on)) > 0):
+        while is_more:
+            left = reach.count - sum(report.reached for report in reports)
             limit = MOST_TOGETHER if reach.is_more else min(left, MOST_TOGETHER)
-            done = await api.run_bulk_action(action="cancel", filter=wanted, reason=reason, limit=limit)
-            cancelled += done.changed
-            moved_on += done.moved_on
-            refused = done.refused  # every call finds again those that were refused before
-            is_more = done.is_more and bool(done.changed or done.moved_on)
+            done = await api.run_bulk_action(action="cancel", filter=wanted, reason=reason, limit=limit, cursor=cursor)
+            reports.append(done)
             bar.advance(len(done.changed))
-    return BulkReport(changed=tuple(cancelled), moved_on=tuple(moved_on), refused=refused)
+            cursor = done.next
+            is_more = cursor is not None and (reach.is_more or left > done.reached)
+    return combined(reports)
+
+
+# `ade reschedule`: another priority or start time for pending tasks.
+
+
+@command("reschedule")
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--priority", type=PRIORITY, help="urgent (1), high (3), normal (5), low (7), or 0 (first) to 9 (last).")
+@click.option("--now", is_flag=True, help="Start as soon as a worker is free.")
+@click.option("--delay", type=DURATION, help="Start after this time (30s, 5m).")
+@click.option("--at", "run_at", type=MOMENT, metavar="TIME", help="Start at this date and time.")
+@as_option
+async def reschedule(
+    session: "Session",
+    task_ids: tuple[str, ...],
+    priority: int | None,
+    now: bool,
+    delay: float | None,
+    run_at: datetime | None,
+) -> None:
+    """Change the priority or the start time of pending tasks. Approvals stay valid.
+
+    `--now` also ends the delay before a retry. A task that is running, final, or not approved yet is refused.
+    """
+    starts = [now, delay is not None, run_at is not None]
+    if sum(starts) > 1 or not (any(starts) or priority is not None):
+        raise click.UsageError("Name what to change: --priority, and one of --now, --delay, and --at.")
+    async with session.api() as api:
+        for task_id in await find_ids(api, task_ids):
+            task = await api.reschedule_task(
+                task_id, priority=priority, delay=0 if now else delay, run_at=run_at, if_match=None
+            )
+            if session.out.as_json:
+                session.out.record(task)
+            else:
+                starts_at = "now" if task.run_after <= now_ms() else local_with_distance(task.run_after, now=now_ms())
+                session.out.line(f"{task.id}  {task.name}  priority {task.priority}, starts {starts_at}")
 
 
 # `ade logs`: the output of a task.

@@ -31,7 +31,7 @@ async def workers(session: "Session") -> None:
         session.out.items(seen)
         return
     session.out.table(WORKER_HEAD, worker_rows(seen, now=now_ms()))
-    if not seen:
+    if all(each.only_delivers for each in seen):
         session.out.note("No workers. `ade worker --app module:attribute` starts one.")
 
 
@@ -53,6 +53,8 @@ def worker_rows(seen: Sequence[WorkerView], *, now: int) -> list[Row]:
 
 
 def _state(seen: WorkerView) -> Cell:
+    if seen.only_delivers and seen.liveness is WorkersLiveness.WORKING:
+        return Cell("delivers webhooks", "dim")  # a server, not a worker
     since = {WorkersLiveness.SILENT: seen.silent_ms, WorkersLiveness.STUCK: seen.stuck_ms}.get(seen.liveness)
     text = str(seen.liveness) if since is None else f"{seen.liveness} for {short_span(since)}"
     return Cell(text, _STYLES[seen.liveness])

@@ -217,7 +217,7 @@ local function apply(change, state)
       freed = settle_dependents(id, state[STATUS] == 'completed') or freed
     end
   end
-  if parking and (old == 'running' or (CLAIMABLE[old] and is_final)) then
+  if parking and (old == 'running' or CLAIMABLE[old]) then -- another one can be the first of its key now
     freed = unpark(parking) or freed
   end
 end
