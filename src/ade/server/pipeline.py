@@ -243,7 +243,8 @@ class KeyHeartbeat:
 T = TypeVar("T")
 log = Log("ade.http")
 _SIGNS_IN = frozenset({"sign_in", "use_login_link", "change_own_password"})
-_SCANS = frozenset({"text", "status", "name", "queue", "worker", "created_before"})  # filters without an index
+# Filters without an index.
+_SCANS = frozenset({"text", "status", "name", "queue", "worker", "worker_id", "created_before"})
 _SIGNS_OUT = frozenset({"sign_out", "sign_out_everywhere"})
 _STRANGERS_BODY = 65_536  # a large body delays other requests, so it requires authentication
 

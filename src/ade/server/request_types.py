@@ -4,6 +4,7 @@ The patterns only describe the fields in the OpenAPI document. The code that use
 error message is the same over HTTP, on the command line, and in Python. A test compares the two.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
@@ -61,6 +62,9 @@ class Form(Struct, kw_only=True, forbid_unknown_fields=True):
     """A query or body that rejects unknown fields."""
 
     advice_if_invalid: ClassVar[str] = ""  # added to the message about a missing or invalid field
+    # Names in JSON of fields that have another name in Python. Requests accept both; a name in `_ms` stands for a field
+    # in seconds.
+    json_names: ClassVar[Mapping[str, str]] = {}
 
 
 class Nothing(Form):

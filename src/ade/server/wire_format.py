@@ -7,6 +7,9 @@ of an event depends on its type, so a table (`ade.events.model`) lists the times
 
 A request body (`body_plan_of`) rejects unknown fields at every depth, and null means the same as an absent field. A
 client ignores unknown fields of a response, because ADE can add fields.
+
+A field has the same name in requests and responses. A form whose Python field has another name lists it in
+`json_names`; a request can use that other name as well (`with_current_names`), because it was once the only one.
 """
 
 import re
@@ -37,7 +40,7 @@ def compiled_out(wire: type[Struct], fields: "Sequence[CodecField]") -> Callable
     arguments = []
     for number, field in enumerate(fields):
         known[f"out_{number}"] = field.out
-        known[f"absent_{number}"] = _absent(wire, field.name)
+        known[f"absent_{number}"] = _absent(wire, field.wire_name)
         arguments.append(_expression(number, field))
     source = f"def out(record):\n    return Wire({', '.join(arguments)})\n"
     exec(source, known)  # only our own field names, see the docstring
@@ -53,7 +56,7 @@ def compiled_back(record: type[Struct], fields: "Sequence[CodecField]") -> Calla
         known[f"back_{number}"] = field.back
         value = "value" if field.back is None else f"back_{number}(value)"
         lines += [
-            f"    if (value := wire.{field.name}) is not None and value is not UNSET:",
+            f"    if (value := wire.{field.wire_name}) is not None and value is not UNSET:",
             f"        given[{field.name!r}] = {value}",
         ]
         if field.needs_none or field.is_required:  # a required field can be None only if its type is Any
@@ -228,12 +231,14 @@ class CodecField(NamedTuple):
     """One field of a record and its conversions."""
 
     name: str
+    wire_name: str  # in JSON
     out: Convert | None
     back: Convert | None
     kind: Any  # its type in the record
     is_moment: bool
     is_required: bool
     needs_none: bool  # the record has no default for it, and accepts None
+    is_none: bool  # by default; a type such as Raw does not say so
 
 
 class CodecPlan(NamedTuple):
@@ -244,6 +249,18 @@ class CodecPlan(NamedTuple):
     record: type[Struct]
     out: Convert  # from a record to its wire form
     back: Convert
+    renamed: Mapping[str, str]  # earlier names of fields -> their names
+    inner: "Mapping[str, CodecPlan]"  # plans of fields that have earlier names inside
+
+
+_OF_EVERY_STORED_RECORD = frozenset({"created_at", "updated_at"})  # 0 only before it is stored
+
+
+def is_always_sent(field: CodecField) -> bool:
+    """Return whether a response always contains this field."""
+    if field.is_required or field.name in _OF_EVERY_STORED_RECORD:
+        return True
+    return not field.is_none and not _emptiness(field)
 
 
 def to_wire(record: Struct) -> Struct:
@@ -291,15 +308,20 @@ def _plan(record: Any, is_sent: bool) -> CodecPlan:
     hints = get_type_hints(origin, include_extras=True)
     kept = [field for field in msgspec.structs.fields(origin) if field.name not in private_fields_of(origin)]
     kept.sort(key=lambda field: not _is_required(field, _filled(hints[field.name], given)))  # they are positional
+    names: Mapping[str, str] = getattr(origin, "json_names", {})
     fields: list[CodecField] = []
     wired: list[Any] = []
     for field in kept:
         kind = _filled(hints[field.name], given)
+        name = names.get(field.name, field.encode_name)
         way = _way(kind, field.name, is_sent)
+        if _is_in_ms(field.name, name):
+            way = Codec(_in_ms(way.wire), _to_ms, _from_ms)
         is_required = _is_required(field, kind)
         needs_none = _has_no_default(field) and not is_required
-        fields.append(CodecField(field.name, way.out, way.back, kind, is_moment(field.name), is_required, needs_none))
-        wired.append(_wired(field, way, is_required, is_sent))
+        flags = is_moment(field.name), is_required, needs_none, field.default is None
+        fields.append(CodecField(field.name, name, way.out, way.back, kind, *flags))
+        wired.append(_wired(name, way, is_required, is_sent))
     config = origin.__struct_config__
     is_record = is_sent and not config.forbid_unknown_fields  # also a response type, which is less strict
     wire = msgspec.defstruct(
@@ -315,7 +337,64 @@ def _plan(record: Any, is_sent: bool) -> CodecPlan:
     out, back = compiled_out(wire, fields), compiled_back(origin, fields)
     if origin is Event:
         out, back = _then(event_to_wire, out), _then(back, event_from_wire)
-    return CodecPlan(wire, tuple(fields), origin, out, back)
+    inner = {field.wire_name: plan for field in fields for plan in _renamed_in(field.kind, is_sent)}
+    return CodecPlan(wire, tuple(fields), origin, out, back, names, inner)
+
+
+def _renamed_in(kind: Any, is_sent: bool) -> list[CodecPlan]:
+    """The plan of a record in this type, if it has fields with earlier names."""
+    origin = get_origin(kind) or kind
+    if isinstance(origin, type) and issubclass(origin, Struct):
+        plan = _plan(kind, is_sent)
+        return [plan] if plan.renamed or plan.inner else []
+    return [plan for each in get_args(kind) for plan in _renamed_in(each, is_sent)]
+
+
+def with_current_names(plan: CodecPlan, value: Any) -> Any:
+    """Return a JSON value in which fields with an earlier name have their current one. Changes the value itself.
+
+    An earlier name of a duration in `_ms` takes seconds. Raises ValueError if a field is given under both names.
+    """
+    if isinstance(value, list):
+        for each in value:
+            with_current_names(plan, each)
+    elif isinstance(value, dict):
+        for old in plan.renamed.keys() & value.keys():
+            name = plan.renamed[old]
+            if name in value:
+                raise ValueError(f"{old} and {name} are the same field; send only {name}")
+            given = value.pop(old)
+            value[name] = _to_ms(given) if _is_in_ms(old, name) and type(given) in (int, float) else given
+        for name in plan.inner.keys() & value.keys():
+            with_current_names(plan.inner[name], value[name])
+    return value
+
+
+def _is_in_ms(field: str, name: str) -> bool:
+    """Whether a field that is in seconds has a name in milliseconds."""
+    return name.endswith("_ms") and not field.endswith("_ms")
+
+
+def _in_ms(wire: Any) -> Any:
+    """The type of seconds, as milliseconds."""
+    bare, *metas = get_args(wire) if get_origin(wire) is Annotated else (wire,)
+    return Annotated[(bare, *(_meta_in_ms(each) for each in metas if isinstance(each, Meta)))] if metas else bare
+
+
+def _meta_in_ms(meta: Meta) -> Meta:
+    bounds = {name: getattr(meta, name) for name in ("ge", "gt", "le", "lt")}
+    extra = {name: each * 1000 for name, each in (meta.extra_json_schema or {}).items()}
+    return Meta(
+        **{name: each * 1000 for name, each in bounds.items() if each is not None}, extra_json_schema=extra or None
+    )
+
+
+def _to_ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)
+
+
+def _from_ms(milliseconds: float) -> float:
+    return milliseconds / 1000
 
 
 def _then(first: Convert, second: Convert) -> Convert:
@@ -336,12 +415,12 @@ def name_of(record: Any) -> str:
     return f"{inner}{(get_origin(record) or record).__name__}"
 
 
-def _wired(field: Any, way: Codec, is_required: bool, is_sent: bool) -> tuple[Any, ...]:
+def _wired(name: str, way: Codec, is_required: bool, is_sent: bool) -> tuple[Any, ...]:
     if is_required:
-        return (field.encode_name, way.wire)
+        return (name, way.wire)
     if way.wire is Raw:  # not allowed in a union, but an absent field keeps its default
-        return (field.encode_name, Raw, None)
-    return (field.encode_name, way.wire | None | UnsetType if is_sent else way.wire | UnsetType, UNSET)
+        return (name, Raw, None)
+    return (name, way.wire | None | UnsetType if is_sent else way.wire | UnsetType, UNSET)
 
 
 def _filled(kind: Any, given: Mapping[Any, Any]) -> Any:
