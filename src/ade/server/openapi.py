@@ -91,7 +91,10 @@ def _success(route: Route, shape: OperationSignature, ref: Ref) -> dict[str, Any
 
 def _content(route: Route, shape: OperationSignature, ref: Ref) -> dict[str, Any]:
     if shape.answer is RawContent:
-        return {each: {"schema": {} if each == "application/json" else {"type": "string"}} for each in route.media_types}
+        plain: dict[str, Any] = {"type": "string"}
+        return {each: {"schema": {} if each == "application/json" else plain} for each in route.media_types}
+            each: {"schema": {} if each == "application/json" else {"type": "string"}} for each in route.media_types
+        }
     found: dict[str, Any] = {"application/json": {"schema": ref(plan_of(shape.answer))}}
     if route.is_stream:
         found[_EVENT_STREAM] = {"schema": {"type": "string"}}
@@ -267,7 +270,7 @@ def _schemas(shapes: list[OperationSignature]) -> _Schemas:
         schema = schemas[names[wire]]
         if wire in returned and wire not in sent:
             schema["required"] = [field.wire_name for field in plan.fields if is_always_sent(field)]
-        schemas[names[wire]] = _with_descriptions(schema, [names[wire], *_types_of(plan)], plan.renamed)
+        schemas[names[wire]] = _with_descriptions(schema, [names[wire], *_types_of(plan)], plan.earlier.renamed)
     return _Schemas(schemas, names)
 
 
@@ -386,7 +389,7 @@ def _parameter(
 ) -> dict[str, Any]:
     about = texts()["operations"].get(route.operation, {}).get(name)
     about = about or _about_field([] if plan is None else _types_of(plan), name, "parameters")
-    about += "" if plan is None else _earlier_name(plan.renamed, name)
+    about += "" if plan is None else _earlier_name(plan.earlier.renamed, name)
     plain = {key: each for key, each in schema.items() if key != "description"}
     return {"name": name, "in": where, "required": is_required, "description": about, "schema": plain}
 

@@ -5,7 +5,7 @@ error message is the same over HTTP, on the command line, and in Python. A test 
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple, get_args, get_origin
 
 from msgspec import Meta, Struct
 
@@ -80,3 +80,58 @@ class SecretForm(Form):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(...)"
+
+
+class EarlierNames(NamedTuple):
+    """Names of fields that requests can use in place of the current ones."""
+
+    renamed: Mapping[str, str]  # earlier name -> name
+    inner: "Mapping[str, EarlierNames]"  # of fields with forms inside, by name
+
+    def replaced(self, value: Any) -> Any:
+        """Return a JSON value with the current names of all fields. Changes the value itself.
+
+        The earlier name of a duration in `_ms` takes seconds. Raises ValueError if a field is given under both names.
+        """
+        if isinstance(value, list):
+            for each in value:
+                self.replaced(each)
+        elif isinstance(value, dict):
+            for old in self.renamed.keys() & value.keys():
+                name = self.renamed[old]
+                if name in value:
+                    raise ValueError(f"{old} and {name} are the same field; send only {name}")
+                given = value.pop(old)
+                value[name] = to_ms(given) if is_in_ms(old, name) and type(given) in (int, float) else given
+            for name in self.inner.keys() & value.keys():
+                self.inner[name].replaced(value[name])
+        return value
+
+
+def is_in_ms(field: str, name: str) -> bool:
+    """Return whether a field that is in seconds has a name in milliseconds."""
+    return name.endswith("_ms") and not field.endswith("_ms")
+
+
+def type_in_ms(kind: Any) -> Any:
+    """Return the type of seconds as one of milliseconds, with the same bounds."""
+    bare, *metas = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+    return Annotated[(bare, *(_meta_in_ms(each) for each in metas if isinstance(each, Meta)))] if metas else bare
+
+
+def _meta_in_ms(meta: Meta) -> Meta:
+    bounds = {name: getattr(meta, name) for name in ("ge", "gt", "le", "lt")}
+    extra = {name: each * 1000 for name, each in (meta.extra_json_schema or {}).items()}
+    return Meta(
+        **{name: each * 1000 for name, each in bounds.items() if each is not None}, extra_json_schema=extra or None
+    )
+
+
+def to_ms(seconds: float) -> float:
+    """Return milliseconds."""
+    return round(seconds * 1000, 3)
+
+
+def from_ms(milliseconds: float) -> float:
+    """Return seconds."""
+    return milliseconds / 1000

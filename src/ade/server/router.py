@@ -19,7 +19,7 @@ from ade.server.pagination import RawContent, VersionedRecord
 from ade.server.problems import HttpFault, RequestRefused, problem_of_status, refused_fields
 from ade.server.request import HttpRequest, HttpResponse
 from ade.server.request_body import RequestLimits, check_media_type, read_json
-from ade.server.wire_format import CodecPlan, body_plan_of, plan_of, with_current_names
+from ade.server.wire_format import CodecPlan, body_plan_of, plan_of
 
 E = TypeVar("E")
 _LONGEST_VALUE = 500  # no name is longer, and it fits into a URL when percent-encoded
@@ -264,7 +264,7 @@ class _InvalidRequest(Exception):
 
 def _made(plan: CodecPlan, given: Any, *, is_strict: bool) -> Any:
     try:
-        return plan.back(msgspec.convert(with_current_names(plan, given), plan.wire, strict=is_strict))
+        return plan.back(msgspec.convert(plan.earlier.replaced(given), plan.wire, strict=is_strict))
     except msgspec.ValidationError as error:
         at, reason = validation_message(error, plan)
         advice = getattr(plan.record, "advice_if_invalid", "")

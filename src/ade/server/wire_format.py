@@ -9,7 +9,7 @@ A request body (`body_plan_of`) rejects unknown fields at every depth, and null 
 client ignores unknown fields of a response, because ADE can add fields.
 
 A field has the same name in requests and responses. A form whose Python field has another name lists it in
-`json_names`; a request can use that other name as well (`with_current_names`), because it was once the only one.
+`json_names`; a request can use that other name as well, because it was once the only one.
 """
 
 import re
@@ -25,6 +25,7 @@ from msgspec import NODEFAULT, UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from ade.events.model import MOMENTS, Event, with_moments
 from ade.server.redaction import private_fields_of
+from ade.server.request_types import EarlierNames, from_ms, is_in_ms, to_ms, type_in_ms
 from ade.tasks.admission import LAST_MOMENT
 
 # For each record type, two generated functions convert it to its wire form and back. Lists are long and forms have many
@@ -249,8 +250,7 @@ class CodecPlan(NamedTuple):
     record: type[Struct]
     out: Convert  # from a record to its wire form
     back: Convert
-    renamed: Mapping[str, str]  # earlier names of fields -> their names
-    inner: "Mapping[str, CodecPlan]"  # plans of fields that have earlier names inside
+    earlier: EarlierNames  # of its fields
 
 
 _OF_EVERY_STORED_RECORD = frozenset({"created_at", "updated_at"})  # 0 only before it is stored
@@ -315,8 +315,8 @@ def _plan(record: Any, is_sent: bool) -> CodecPlan:
         kind = _filled(hints[field.name], given)
         name = names.get(field.name, field.encode_name)
         way = _way(kind, field.name, is_sent)
-        if _is_in_ms(field.name, name):
-            way = Codec(_in_ms(way.wire), _to_ms, _from_ms)
+        if is_in_ms(field.name, name):
+            way = Codec(type_in_ms(way.wire), to_ms, from_ms)
         is_required = _is_required(field, kind)
         needs_none = _has_no_default(field) and not is_required
         flags = is_moment(field.name), is_required, needs_none, field.default is None
@@ -337,64 +337,17 @@ def _plan(record: Any, is_sent: bool) -> CodecPlan:
     out, back = compiled_out(wire, fields), compiled_back(origin, fields)
     if origin is Event:
         out, back = _then(event_to_wire, out), _then(back, event_from_wire)
-    inner = {field.wire_name: plan for field in fields for plan in _renamed_in(field.kind, is_sent)}
-    return CodecPlan(wire, tuple(fields), origin, out, back, names, inner)
+    inner = {field.wire_name: each for field in fields for each in _earlier_names_in(field.kind, is_sent)}
+    return CodecPlan(wire, tuple(fields), origin, out, back, EarlierNames(names, inner))
 
 
-def _renamed_in(kind: Any, is_sent: bool) -> list[CodecPlan]:
-    """The plan of a record in this type, if it has fields with earlier names."""
+def _earlier_names_in(kind: Any, is_sent: bool) -> list[EarlierNames]:
+    """The earlier names of fields of a record in this type, if there are any."""
     origin = get_origin(kind) or kind
     if isinstance(origin, type) and issubclass(origin, Struct):
-        plan = _plan(kind, is_sent)
-        return [plan] if plan.renamed or plan.inner else []
-    return [plan for each in get_args(kind) for plan in _renamed_in(each, is_sent)]
-
-
-def with_current_names(plan: CodecPlan, value: Any) -> Any:
-    """Return a JSON value in which fields with an earlier name have their current one. Changes the value itself.
-
-    An earlier name of a duration in `_ms` takes seconds. Raises ValueError if a field is given under both names.
-    """
-    if isinstance(value, list):
-        for each in value:
-            with_current_names(plan, each)
-    elif isinstance(value, dict):
-        for old in plan.renamed.keys() & value.keys():
-            name = plan.renamed[old]
-            if name in value:
-                raise ValueError(f"{old} and {name} are the same field; send only {name}")
-            given = value.pop(old)
-            value[name] = _to_ms(given) if _is_in_ms(old, name) and type(given) in (int, float) else given
-        for name in plan.inner.keys() & value.keys():
-            with_current_names(plan.inner[name], value[name])
-    return value
-
-
-def _is_in_ms(field: str, name: str) -> bool:
-    """Whether a field that is in seconds has a name in milliseconds."""
-    return name.endswith("_ms") and not field.endswith("_ms")
-
-
-def _in_ms(wire: Any) -> Any:
-    """The type of seconds, as milliseconds."""
-    bare, *metas = get_args(wire) if get_origin(wire) is Annotated else (wire,)
-    return Annotated[(bare, *(_meta_in_ms(each) for each in metas if isinstance(each, Meta)))] if metas else bare
-
-
-def _meta_in_ms(meta: Meta) -> Meta:
-    bounds = {name: getattr(meta, name) for name in ("ge", "gt", "le", "lt")}
-    extra = {name: each * 1000 for name, each in (meta.extra_json_schema or {}).items()}
-    return Meta(
-        **{name: each * 1000 for name, each in bounds.items() if each is not None}, extra_json_schema=extra or None
-    )
-
-
-def _to_ms(seconds: float) -> float:
-    return round(seconds * 1000, 3)
-
-
-def _from_ms(milliseconds: float) -> float:
-    return milliseconds / 1000
+        earlier = _plan(kind, is_sent).earlier
+        return [earlier] if any(earlier) else []
+    return [found for each in get_args(kind) for found in _earlier_names_in(each, is_sent)]
 
 
 def _then(first: Convert, second: Convert) -> Convert:
