@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from ade import VERSION
+from ade.server.credentials import cookie_name
 from ade.server.operation import AuthLevel, ETagUse, OperationSignature, Route, TrafficClass, shape_of
 from ade.server.pagination import RawContent
 from ade.server.problems import FAULTS, MEDIA_TYPE
@@ -91,8 +92,7 @@ def _success(route: Route, shape: OperationSignature, ref: Ref) -> dict[str, Any
 
 def _content(route: Route, shape: OperationSignature, ref: Ref) -> dict[str, Any]:
     if shape.answer is RawContent:
-        plain: dict[str, Any] = {"type": "string"}
-        return {each: {"schema": {} if each == "application/json" else plain} for each in route.media_types}
+        return {
             each: {"schema": {} if each == "application/json" else {"type": "string"}} for each in route.media_types
         }
     found: dict[str, Any] = {"application/json": {"schema": ref(plan_of(shape.answer))}}
@@ -233,7 +233,12 @@ def description(base_path: str = "") -> dict[str, Any]:
         "components": {
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
-                "session": {"type": "apiKey", "in": "cookie", "name": "__Host-ade", "description": _SESSION},
+                "session": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": cookie_name("https", None, base_path),
+                    "description": _SESSION,
+                },
             },
             "schemas": {
                 **{name: schema for name, schema in sorted(schemas.all.items()) if name not in queries},

@@ -333,11 +333,11 @@ class Pipeline:
         response = order.endpoint.response(answer)
         operation = order.endpoint.route.operation
         if operation in _SIGNS_IN:
-            return _with_header(
-                response, "Set-Cookie", set_cookie(order.who.cookie, answer.secret, self._service.session_lasts_s)
-            )
+            lasts_s = self._service.session_lasts_s
+            cookie = set_cookie(order.who.cookie, answer.secret, lasts_s, self._service.base_path)
+            return _with_header(response, "Set-Cookie", cookie)
         if operation in _SIGNS_OUT:
-            return _with_header(response, "Set-Cookie", delete_cookie(order.who.cookie))
+            return _with_header(response, "Set-Cookie", delete_cookie(order.who.cookie, self._service.base_path))
         if order.request.method in ("GET", "HEAD") and _is_known(order.request, response):
             return HttpResponse(304, media_type=None, headers=response.headers)
         return response

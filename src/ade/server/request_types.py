@@ -7,7 +7,7 @@ error message is the same over HTTP, on the command line, and in Python. A test 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple, get_args, get_origin
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, ValidationError
 
 MOST_TOGETHER = 1_000
 
@@ -106,6 +106,18 @@ class EarlierNames(NamedTuple):
             for name in self.inner.keys() & value.keys():
                 self.inner[name].replaced(value[name])
         return value
+
+
+def with_field_names(form: type[Form], value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return JSON fields by their names in Python; the value can have either. Raises ValidationError if it has both."""
+    found = dict(value)
+    for field, name in form.json_names.items():
+        if name in found:
+            if field in found:
+                raise ValidationError(f"{field} and {name} are the same field; write only {name}")
+            given = found.pop(name)
+            found[field] = from_ms(given) if is_in_ms(field, name) and type(given) in (int, float) else given
+    return found
 
 
 def is_in_ms(field: str, name: str) -> bool:
