@@ -27,10 +27,9 @@ def test_a_line_is_a_task(shop: Call, folder: Path) -> None:
 
 
 def test_a_line_has_names_as_over_http_or_in_python(shop: Call) -> None:
-    over_http = '{"name": "pack", "args": {"item": "lamp"}, "timeout_ms": 1500, "ticket_ref": "OPS-7", "run_after": "2096-01-31T12:00Z"}'
-    in_python = (
-        '{"name": "pack", "args": {"item": "lamp"}, "timeout": 1.5, "ticket": "OPS-7", "run_at": "2096-01-31T12:00Z"}'
-    )
+    task = '{"name": "pack", "args": {"item": "lamp"}, '
+    over_http = task + '"timeout_ms": 1500, "ticket_ref": "OPS-7", "run_after": "2096-01-31T12:00Z"}'
+    in_python = task + '"timeout": 1.5, "ticket": "OPS-7", "run_at": "2096-01-31T12:00Z"}'
     shop("enqueue", "--file", "-", stdin=f"{over_http}\n{in_python}\n")
 
     facts = [(task["timeout_ms"], task["ticket_ref"], task["run_after"]) for task in stored(shop)]
