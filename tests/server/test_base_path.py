@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ade import Settings
-from ade.client.client import connect
+from ade import connect
 from ade.server.credentials import cookie_name, delete_cookie, set_cookie
-from ade.settings import SettingsError
-from ade.settings.sections import HttpSettings, NotificationSettings
+from ade.settings import SettingsError, load
 from tests.domain import HttpClient, Role
 from tests.server.conftest import PASSWORD, ServerHarness, start_server
 from tests.servers.ports import ReservedPort
@@ -129,7 +127,7 @@ def test_over_https_the_cookie_is_still_secure() -> None:
 @pytest.mark.parametrize("wrong", ["ade", "/", "/ade/", "//ade", "/a de", "/ade?x", "/..", "/a/../b", "/.", "/ä"])
 def test_a_base_path_is_checked(wrong: str) -> None:
     with pytest.raises(SettingsError, match=r"http\.base_path"):
-        Settings(http=HttpSettings(base_path=wrong))
+        load(flags={"http.base_path": wrong}, files=[])
 
 
 @pytest.mark.parametrize(
@@ -143,9 +141,9 @@ def test_a_base_path_is_checked(wrong: str) -> None:
     ],
 )
 def test_links_for_people_have_the_base_path_once(public_url: str, base_path: str, links: str) -> None:
-    notifications, http = NotificationSettings(public_url=public_url), HttpSettings(base_path=base_path)
+    flags = {"notifications.public_url": public_url, "http.base_path": base_path}
 
-    assert Settings(notifications=notifications, http=http).public_url == links
+    assert load(flags=flags, files=[]).settings.public_url == links
 
 
 @asynccontextmanager

@@ -8,8 +8,8 @@ import jsonschema_rs
 import msgspec
 
 from ade.server.openapi import description, texts
-from ade.server.wire_format import body_plan_of
-from tests.domain import ROUTES, shape_of
+from docs.generators.http_types import records
+from tests.domain import ROUTES, plan_of, shape_of
 
 DOCUMENT = description()
 SCHEMAS: Mapping[str, Any] = DOCUMENT["components"]["schemas"]
@@ -74,7 +74,7 @@ def test_every_request_body_has_an_example_that_fits() -> None:
                 assert jsonschema_rs.Draft202012Validator(schema).is_valid(example["value"]), (name, example)
                 form = shape_of(operation["operationId"]).body
                 assert form is not None
-                msgspec.convert(example["value"], body_plan_of(form).wire)
+                msgspec.convert(example["value"], plan_of(form).wire)
     assert missing == [], WHERE
 
 
@@ -82,32 +82,27 @@ def test_nothing_is_described_that_does_not_exist() -> None:
     said = texts()
     fields = {(name, field) for name, schema in SCHEMAS.items() for field in schema.get("properties", ())}
     parameters = {
-        (each["operationId"], p["name"]) for each in OPERATIONS for p in each["parameters"] if p["in"] != "header"
+        (operation["operationId"], each["name"])
+        for operation in OPERATIONS
+        for each in operation["parameters"]
+        if each["in"] != "header"
     }
     named = {field for _, field in fields} | {name for _, name in parameters}
-    records = {name: plan_bases(name) for name in SCHEMAS}
-    queries = {each: shape_of(each).query for each, _ in parameters}
-    used = {(base, field) for name, field in fields for base in records[name]}
-    used |= {(base.__name__, name) for each, name in parameters for base in (queries[each] or object).__mro__}
+    used = {(base, field) for name, field in fields for base in bases_of(name)}
+    for operation, name in parameters:
+        used |= {(base.__name__, name) for base in (shape_of(operation).query or object).__mro__}
+    bodies = {body.__name__ for route in ROUTES if (body := shape_of(route.operation).body) is not None}
 
-    assert sorted(set(said["fields"]) - named) == []
-    assert sorted(set(said["parameters"]) - {name for _, name in parameters}) == []
-    assert [(o, p) for o, own in said["operations"].items() for p in own if (o, p) not in parameters] == []
-    assert [(t, f) for t, own in said["types"].items() for f in own if (t, f) not in used] == []
-    assert (
-        sorted(
-            set(said["examples"])
-            - {shape.body.__name__ for route in ROUTES if (shape := shape_of(route.operation)).body}
-        )
-        == []
-    )
+    assert sorted(said["fields"].keys() - named) == []
+    assert sorted(said["parameters"].keys() - {name for _, name in parameters}) == []
+    assert [(of, name) for of, own in said["operations"].items() for name in own if (of, name) not in parameters] == []
+    assert [(of, name) for of, own in said["types"].items() for name in own if (of, name) not in used] == []
+    assert sorted(said["examples"].keys() - bodies) == []
     assert sorted(said["tags"]) == sorted(each["name"] for each in DOCUMENT["tags"])
 
 
-def plan_bases(name: str) -> set[str]:
+def bases_of(name: str) -> set[str]:
     """The names under which the fields of a type can be described: its own, and those of types that it extends."""
-    from docs.generators.http_types import records
-
     plain = name.removeprefix("Given") if name not in records() else name
     if name.endswith("Page"):
         return {name, "Page"}

@@ -88,25 +88,6 @@ class EarlierNames(NamedTuple):
     renamed: Mapping[str, str]  # earlier name -> name
     inner: "Mapping[str, EarlierNames]"  # of fields with forms inside, by name
 
-    def replaced(self, value: Any) -> Any:
-        """Return a JSON value with the current names of all fields. Changes the value itself.
-
-        The earlier name of a duration in `_ms` takes seconds. Raises ValueError if a field is given under both names.
-        """
-        if isinstance(value, list):
-            for each in value:
-                self.replaced(each)
-        elif isinstance(value, dict):
-            for old in self.renamed.keys() & value.keys():
-                name = self.renamed[old]
-                if name in value:
-                    raise ValueError(f"{old} and {name} are the same field; send only {name}")
-                given = value.pop(old)
-                value[name] = to_ms(given) if is_in_ms(old, name) and type(given) in (int, float) else given
-            for name in self.inner.keys() & value.keys():
-                self.inner[name].replaced(value[name])
-        return value
-
 
 def with_field_names(form: type[Form], value: Mapping[str, Any]) -> dict[str, Any]:
     """Return JSON fields by their names in Python; the value can have either. Raises ValidationError if it has both."""
