@@ -400,6 +400,8 @@ def _parameter(
 
 
 def _without_control(schema: dict[str, Any]) -> dict[str, Any]:
+    if schema.get("type") == "array":
+        return {**schema, "items": _without_control(schema["items"])}
     is_text = schema.get("type") == "string" and not schema.keys() & {"pattern", "format"}
     return {**schema, "pattern": _PLAIN.replace("+$", "*$")} if is_text else schema
 
