@@ -14,7 +14,7 @@ from ade.accounts.model import (
 )
 from ade.accounts.sessions import confirm, use_session
 from ade.accounts.tokens import create_token, list_tokens, revoke_token, use_token
-from ade.accounts.users import UserChanges, add_user, change_user, fingerprint, set_password
+from ade.accounts.users import UserChanges, add_user, change_user, fingerprint, get_user, set_password
 from ade.agents.conversations.durable_inbox import DurableInbox
 from ade.agents.conversations.inbox import BlockedReason, ClearReason, Inbox, InboxChange, ReturnReason, unused
 from ade.agents.conversations.model import InboxLimits
@@ -221,6 +221,7 @@ __all__ = [
     "fingerprint",
     "fresh_id",
     "from_wire",
+    "get_user",
     "health",
     "is_past_retention",
     "is_task_id",

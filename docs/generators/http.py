@@ -87,7 +87,11 @@ def _query(route: Route, shape: OperationSignature) -> Iterator[str]:
     if shape.query is None:
         return
     operation = _paths()[route.path][route.method.lower()]
-    found = {each["name"]: each["schema"] for each in operation["parameters"] if each["in"] == "query"}
+    found = {
+        each["name"]: {**each["schema"], "description": each["description"]}
+        for each in operation["parameters"]
+        if each["in"] == "query"
+    }
     required = [each["name"] for each in operation["parameters"] if each["in"] == "query" and each["required"]]
     schema = {"properties": found, "required": required}
     if fields := fields_table(shape.query.__name__, schema, "parameter", without=PAGING):

@@ -10,42 +10,18 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import NODEFAULT, UNSET, Struct
 
-from ade.server.openapi import description
+from ade.server.openapi import PROBLEMS, description
 from ade.server.operation import shape_of
 from ade.server.pagination import Page, RawContent
 from ade.server.route_table import ROUTES
 from ade.server.wire_format import name_of
-from ade.tasks.options import NewTask
-from docs.generators.comments import comments_of
-from docs.generators.meanings import OPTIONS_MEAN, TASK_MEANS
 from docs.generators.tables import table
 
 Schema = Mapping[str, Any]
 PAGING = ("cursor", "limit")
 _MOST_WORDS = 4  # of a choice that is spelled out where it is used
 _IN_BODY = ("NewTask",)  # written out with the route that takes it, and named by others
-_FEW = 6  # fields that need no table, if nothing is to be said about them
-_MEANS: Mapping[str, Mapping[str, str]] = {
-    "NewTask": {
-        **OPTIONS_MEAN,
-        "name": "what it runs",
-        "args": "its arguments",
-        "delay": "seconds from now; not before",
-        "run_at": "not before this moment",
-        "deadline": "of no use if it has not begun by then: seconds from now, or a moment",
-        "after": "ids of tasks that must end before",
-        "timeout": "seconds that one run may take; more after each run that was too slow",
-        "result_ttl": "seconds that the result is kept for; otherwise as long as the record",
-        "locks": "what a run must have before it begins; a bare name is to be written",
-        "not_before": "once it is approved: it may not start earlier",
-        "not_after": "once it is approved: it may not start later",
-    },
-    "Task": {
-        **TASK_MEANS,
-        "args": "its arguments, or a reference to large ones; `?whole=true` has them all",
-        "result": "what it returned, or a reference to a large one; `/result` has it all",
-    },
-}
+_FEW = 3  # fields that need no table
 _BOUNDS = (("minimum", "maximum", ""), ("minLength", "maxLength", " characters"))
 
 
@@ -148,16 +124,15 @@ def _named(name: str) -> str:
 
 
 def fields_table(name: str, schema: Schema, head: str, without: Sequence[str] = ()) -> str:
-    """One row for each field, or one line for a few that explain themselves; nothing for what has none."""
+    """One row for each field, or one line for a few; nothing for what has none."""
     fields = [(field, kind) for field, kind in schema.get("properties", {}).items() if field not in without]
     if not fields:
         return ""
     record = records()[name]
-    means = {**comments_of(record), **_meanings(record)}
     defaults = _defaults(record, schema.get("required", ()))
-    rows = [[f"`{field}`", type_text(kind), defaults.get(field, ""), means.get(field, "")] for field, kind in fields]
-    if len(rows) <= _FEW and not any(row[3] for row in rows):
-        return f"{head.capitalize()}s: {'; '.join(map(_in_line, rows))}."
+    rows = [[f"`{field}`", type_text(kind), defaults.get(field, ""), said(kind)] for field, kind in fields]
+    if len(rows) <= _FEW:
+        return f"{head.capitalize()}{'s' * (len(rows) > 1)}: {' '.join(map(_in_line, rows))}"
     columns = [True, True, any(row[2] for row in rows), any(row[3] for row in rows)]
     kept = [[cell for cell, is_kept in zip(row, columns, strict=True) if is_kept] for row in rows]
     heads = [head for head, is_kept in zip((head, "type", "default", "meaning"), columns, strict=True) if is_kept]
@@ -165,14 +140,8 @@ def fields_table(name: str, schema: Schema, head: str, without: Sequence[str] = 
 
 
 def _in_line(row: Sequence[str]) -> str:
-    name, kind, default, _ = row
-    return f"{name} ({kind}{', ' if default else ''}{default})"
-
-
-def _meanings(record: type[Any]) -> Mapping[str, str]:
-    if issubclass(record, NewTask):
-        return _MEANS["NewTask"]
-    return _MEANS.get(record.__name__, {})
+    name, kind, default, meaning = row
+    return f"{name} ({kind}{', ' if default else ''}{default}): {meaning}"
 
 
 def _defaults(record: type[Any], required: Sequence[str]) -> dict[str, str]:
@@ -184,7 +153,9 @@ def _defaults(record: type[Any], required: Sequence[str]) -> dict[str, str]:
         value = field.default if field.default_factory is NODEFAULT else field.default_factory()
         if value not in (NODEFAULT, None, UNSET, "", (), [], {}, frozenset()):
             plain = value.value if isinstance(value, Enum) else value
-            found[field.encode_name] = f"`{msgspec.json.encode(plain).decode().removesuffix('.0')}`"
+            name = getattr(record, "json_names", {}).get(field.name, field.encode_name)
+            plain = plain * 1000 if name.endswith("_ms") and not field.name.endswith("_ms") else plain
+            found[name] = f"`{msgspec.json.encode(plain).decode().removesuffix('.0')}`"
     return found
 
 
@@ -205,7 +176,7 @@ def _types() -> Iterator[str]:
     whole = _whole_bodies()
     for name in dict.fromkeys(name if "enum" in schema else _plain(name) for name, schema in schemas().items()):
         schema = _schema(name)
-        if "enum" in schema or name.endswith("Page") or name in whole or name == "Problem":
+        if "enum" in schema or name.endswith("Page") or name in whole or name in PROBLEMS:
             continue
         base = _base(name)
         own = schema if base is None else _without(schema, schemas()[base])

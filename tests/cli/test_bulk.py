@@ -26,6 +26,19 @@ def test_a_line_is_a_task(shop: Call, folder: Path) -> None:
     assert (second["idempotency_key"], second["args"]) == ("k1", {"address": "Station Road"})
 
 
+def test_a_line_has_names_as_over_http_or_in_python(shop: Call) -> None:
+    task = '{"name": "pack", "args": {"item": "lamp"}, '
+    over_http = task + '"timeout_ms": 1500, "ticket_ref": "OPS-7", "run_after": "2096-01-31T12:00Z"}'
+    in_python = task + '"timeout": 1.5, "ticket": "OPS-7", "run_at": "2096-01-31T12:00Z"}'
+    shop("enqueue", "--file", "-", stdin=f"{over_http}\n{in_python}\n")
+
+    facts = [(task["timeout_ms"], task["ticket_ref"], task["run_after"]) for task in stored(shop)]
+    assert facts == [(1_500, "OPS-7", "2096-01-31T12:00:00.000Z")] * 2
+    both = shop("enqueue", "--file", "-", stdin='{"name": "pack", "ticket": "a", "ticket_ref": "b"}\n')
+    assert both.code == 2
+    assert "ticket and ticket_ref are the same field" in both.err
+
+
 def test_lines_come_from_a_pipe_too_and_known_keys_are_told(shop: Call) -> None:
     line = '{"name": "pack", "args": {"item": "lamp"}, "key": "k"}\n'
     first = shop("enqueue", "--file", "-", "--json", stdin=line).json_lines

@@ -6,13 +6,10 @@ import shlex
 import msgspec
 import pytest
 
-from ade.locks.api import UpgradeLock
 from ade.server.openapi import document
 from ade.server.operation import API
 from ade.server.router import Router
-from ade.worker.api.requests import Claim
 from docs.generate import DOCS
-from docs.generators.comments import comments_of
 from docs.generators.http_examples import CURL
 from docs.generators.http_types import schemas, type_text
 from tests.domain import ROUTE_OF, ROUTES, plan_of, shape_of
@@ -51,18 +48,9 @@ def test_a_line_with_curl_fits_its_route(operation: str) -> None:
 def test_a_line_with_curl_names_parameters_that_the_route_has(operation: str) -> None:
     _, target, _ = request_of(CURL[operation])
     form = shape_of(operation).query
-    known = set() if form is None else {field.name for field in plan_of(form).fields}
+    known = set() if form is None else {field.wire_name for field in plan_of(form).fields}
 
     assert {pair.partition("=")[0] for pair in target.partition("?")[2].split("&") if pair} <= known
-
-
-def test_what_is_said_beside_a_field_is_its_meaning() -> None:
-    assert comments_of(Claim)["wait"] == "seconds to wait if there is no task"
-    assert comments_of(UpgradeLock)["wait"] == "seconds"  # said beside the type it has
-    assert (
-        comments_of(UpgradeLock)["resource"] == "required if several resources are locked"
-    )  # of the form it is made from
-    assert "worker" not in comments_of(Claim)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ their own tokens with `create_own_token`. Changes that grant access to an accoun
 login link, a token) require a login session with a recent password check, so a stolen token cannot gain permissions.
 """
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, field, structs
 
@@ -120,6 +121,8 @@ class ListSessions(Form):
 
 class SignIn(SecretForm, kw_only=True):
     """Account name and password."""
+
+    json_names: ClassVar[Mapping[str, str]] = {"name": "account"}
 
     name: Account
     password: Password

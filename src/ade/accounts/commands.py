@@ -192,7 +192,7 @@ def _base(session: "Session") -> str:
     if session.server is not None:
         return session.server.url.rstrip("/")
     http = session.settings.http
-    return base_url(http.host, http.port)
+    return base_url(http.host, http.port) + http.base_path
 
 
 @users.command("deactivate")

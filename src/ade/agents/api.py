@@ -3,8 +3,9 @@
 An account owns an agent whose ID is the account's name, or starts with that name and a slash.
 """
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -51,6 +52,8 @@ class SetCapacity(Form):
 
 class ListSubagents(Form):
     """Query parameters of `GET /subagents`, which returns the newest 1,000 runs at most."""
+
+    json_names: ClassVar[Mapping[str, str]] = {"parent": "parent_id"}
 
     parent: str | None = None
     status: Literal["pending", "running", "completed", "error"] | None = None

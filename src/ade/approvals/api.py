@@ -4,6 +4,7 @@ Each vote names the gate and the whole digest that the reviewer saw. Service acc
 no further effect, so voting takes no Idempotency-Key: a stored request would contain a fast hash of the password.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -117,6 +118,8 @@ class AnswerApprovals(SecretForm, kw_only=True):
 class DelegateApproval(Form, kw_only=True):
     """The account that can vote instead of the caller."""
 
+    json_names: ClassVar[Mapping[str, str]] = {"to": "delegate"}
+
     to: Account
     approval: ApprovalId | None = None  # default: the newest undecided gate
 
@@ -175,8 +178,10 @@ class ListDelegations(Form):
 
 
 class NewDelegation(Form, kw_only=True):
-    """A delegation. Times are timestamps or seconds: `starts` from now, `ends` from the start. Empty conditions match
-    everything."""
+    """A delegation. Times are timestamps or seconds: `starts_at` from now, `ends_at` from the start. Empty conditions
+    match everything."""
+
+    json_names: ClassVar[Mapping[str, str]] = {"starts": "starts_at", "ends": "ends_at"}
 
     delegate: Account
     ends: FromNow | datetime

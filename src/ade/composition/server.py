@@ -71,7 +71,7 @@ async def serve_http(
         try:
             async with serving(answering, bound, stopping, http.grace_s, hurry or asyncio.Event()):
                 try:
-                    yield RunningServer(base_url(http.host, bound.getsockname()[1]), login)
+                    yield RunningServer(base_url(http.host, bound.getsockname()[1]) + http.base_path, login)
                 finally:
                     feed.close(_STOPS)  # open streams would keep the server from stopping
         finally:
@@ -101,6 +101,7 @@ async def _service(
         rates=RateLimiter(stores, read_rates(http.rates()), times=http.all_times),
         hosts=hosts_of(http.host, http.allowed_hosts),
         trusted=read_networks(http.trusted_proxies),
+        base_path=http.base_path,
         limits=RequestLimits(body_bytes=http.body_limit_kb << 10),
         local=await local_caller(stores) if http.auth == "off" else None,
         stopping=stopping,

@@ -8,7 +8,7 @@ others: for them it does not exist.
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
@@ -192,6 +192,8 @@ class AcquireLocks(Form):
     What is not granted within `wait` seconds is refused, or with `stay` answered as it stands in line: the place is
     kept by renewing it. Whoever goes away while it waits has left the line.
     """
+
+    json_names: ClassVar[Mapping[str, str]] = {"ttl": "ttl_ms"}
 
     locks: Annotated[list[LockName | LockSpec], Meta(min_length=1, max_length=MAX_LOCK_SPECS)]
     id: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{16,100}$")] | None = None  # random; makes the request idempotent

@@ -313,7 +313,7 @@ class Notifier:
             account,
             delivery,
             randomness=random.random(),
-            public_url=settings.notifications.public_url,
+            public_url=settings.public_url,
             shows_arguments=settings.notifications.include_arguments,
         )
         return settle(decision)

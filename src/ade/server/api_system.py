@@ -32,7 +32,8 @@ from ade.tasks.model import Worker
 
 _MOST_S = 0.8  # a readiness check that takes longer fails
 # The sign-in page posts the secret in the URL fragment to the server. The secret is therefore in no request line and no
-# log, and a program that only fetches the link, such as a chat or mail preview, does not consume it.
+# log, and a program that only fetches the link, such as a chat or mail preview, does not consume it. The URLs in it are
+# relative, so that they are below the base path of the server.
 _LOGIN_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-ancestors 'none'"
 _LOGIN_PAGE = """<!doctype html>
 <html lang="en">
@@ -40,13 +41,13 @@ _LOGIN_PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Sign in - ADE</title>
-<script src="/login.js" type="module"></script>
+<script src="login.js" type="module"></script>
 </head>
 <body>
 <main>
 <h1>ADE</h1>
 <p id="said" role="status">Signing in&hellip;</p>
-<p id="on" hidden>You may close this page, or look at <a href="/api/v1/me">who you are</a>.</p>
+<p id="on" hidden>You may close this page, or look at <a href="api/v1/me">who you are</a>.</p>
 <noscript><p>This page needs JavaScript to keep the secret of the link out of every log.</p></noscript>
 </main>
 </body>
@@ -61,7 +62,7 @@ async function signIn() {
     said.textContent = "Open the whole link, with what stands behind the #.";
     return;
   }
-  const answer = await fetch("/api/v1/sessions/login-link", {
+  const answer = await fetch("api/v1/sessions/login-link", {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ secret }),
@@ -121,7 +122,7 @@ async def get_openapi(services: Services, request: RequestContext) -> RawContent
     """This interface, described for programs."""
     from ade.server.openapi import document
 
-    return RawContent(media_type="application/json", body=document())
+    return RawContent(media_type="application/json", body=document(services.settings.http.base_path))
 
 
 @operation("GET /login", door=AuthLevel.PUBLIC, media_types=("text/html",), has_method=False, prefix="")

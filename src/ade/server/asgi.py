@@ -7,6 +7,8 @@ from functools import lru_cache
 from itertools import count
 from time import perf_counter
 
+from msgspec import structs
+
 from ade.errors import AdeError
 from ade.logs import Log
 from ade.server.operation import Route
@@ -31,13 +33,14 @@ class HttpApp:
     def __init__(self, service: ServerServices, routes: Iterable[Route]) -> None:
         self._prefix, self._numbers = os.urandom(6).hex(), count(1)  # request IDs, unique across servers
         self._pipeline = Pipeline(service, Router((route, Endpoint(route)) for route in routes))
+        self.base_path = service.base_path
         self._access_log = None if service.access_log == "off" else AccessLog(service.access_log)
         self._requests, self._spans = service.requests, service.spans
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return  # no WebSockets: the server closes the connection
-        request = HttpRequest(scope, receive, f"{self._prefix}-{next(self._numbers):x}")
+        request = HttpRequest(scope, receive, f"{self._prefix}-{next(self._numbers):x}", self.base_path)
         if self._spans is None or request.path in _UNTRACED:
             await self._logged(request, send)
             return
@@ -77,25 +80,35 @@ class HttpApp:
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         try:
-            return await self._pipeline.answer(request)
+            response = await self._pipeline.answer(request)
+            return _below(self.base_path, response) if self.base_path else response
         except (RequestRefused, MethodNotAllowed) as refused:
-            return _problem_response(refused.problem, request)
+            return self._problem_response(refused.problem, request)
         except AdeError as error:
             problem = problem_of_error(error)
             if problem.status >= _SERVER_FAULT:
                 log.error("http.failed", request=request.id, code=error.code, error=str(error))
-            return _problem_response(problem, request)
+            return self._problem_response(problem, request)
         except (ClientGone, asyncio.CancelledError):
             raise
         except Exception:
             log.exception("http.fault", request=request.id, method=request.method)
-            return _problem_response(problem_of_fault(HttpFault.INTERNAL), request)
+            return self._problem_response(problem_of_fault(HttpFault.INTERNAL), request)
+
+    def _problem_response(self, problem: Problem, request: HttpRequest) -> HttpResponse:
+        body = problem.with_instance(f"urn:ade:request:{request.id}", self.base_path).body()
+        return HttpResponse(problem.status, body, MEDIA_TYPE, problem.headers)
 
 
-def _problem_response(problem: Problem, request: HttpRequest) -> HttpResponse:
-    return HttpResponse(
-        problem.status, problem.with_instance(f"urn:ade:request:{request.id}").body(), MEDIA_TYPE, problem.headers
-    )
+def _below(base_path: str, response: HttpResponse) -> HttpResponse:
+    """The response with the base path before the URL of a new object.
+
+    This is done last, because a response that is stored under an Idempotency-Key outlives a change of the setting.
+    """
+    place = response.headers.get("Location")
+    if place is None:
+        return response
+    return structs.replace(response, headers={**response.headers, "Location": f"{base_path}{place}"})
 
 
 @lru_cache

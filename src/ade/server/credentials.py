@@ -20,6 +20,9 @@ from ade.server.problems import HttpFault, RequestRefused
 # name contains the port because cookies ignore ports, and a second server on the machine would overwrite the session.
 # Each name is valid only for its own scheme, so a cookie set over HTTP is not a session over HTTPS.
 #
+# A server below a base path shares its host with other programs, so its cookie is limited to that path, which the
+# prefix `__Host-` does not allow: over HTTPS it is named `__Secure-ade` (decision 0046).
+#
 # SameSite is Lax, not Strict, so that a link to an approval in a chat or mail opens the page and not the sign-in page.
 # `ade.server.addresses` checks that only pages of this server use the session.
 
@@ -28,13 +31,13 @@ HeaderPairs = Sequence[tuple[str, str]]
 _MOST_CHARS, _MOST_COOKIES = 16_384, 100
 _VALUE = re.compile(r"[A-Za-z0-9_-]{20,200}", re.ASCII)  # the format of session secrets
 _PORT, _LONGEST_PORT = re.compile(r":(\d{1,5})$", re.ASCII), 6
-_ATTRIBUTES = "Path=/; HttpOnly; SameSite=Lax"
+_SECURE = ("__Host-", "__Secure-")
 
 
-def cookie_name(scheme: str, host: str | None) -> str:
+def cookie_name(scheme: str, host: str | None, base_path: str = "") -> str:
     """Return the cookie name for the scheme and the Host header of a request."""
     if scheme == "https":
-        return "__Host-ade"
+        return "__Secure-ade" if base_path else "__Host-ade"
     return _name_of_port((host or "")[-_LONGEST_PORT:])
 
 
@@ -55,20 +58,20 @@ def read_cookie(headers: HeaderPairs, name: str) -> str | None:
     return None
 
 
-def set_cookie(name: str, secret: str, lasts_s: int) -> str:
+def set_cookie(name: str, secret: str, lasts_s: int, base_path: str = "") -> str:
     """Return the Set-Cookie header. Raises ValueError for an invalid session secret."""
     if not _VALUE.fullmatch(secret):
         raise ValueError("this is no secret of a session")
-    return f"{name}={secret}; Max-Age={max(0, lasts_s)}; {_attributes(name)}"
+    return f"{name}={secret}; Max-Age={max(0, lasts_s)}; {_attributes(name, base_path)}"
 
 
-def delete_cookie(name: str) -> str:
+def delete_cookie(name: str, base_path: str = "") -> str:
     """Return the Set-Cookie header that deletes the cookie."""
-    return f"{name}=; Max-Age=0; {_attributes(name)}"
+    return f"{name}=; Max-Age=0; {_attributes(name, base_path)}"
 
 
-def _attributes(name: str) -> str:
-    return f"{_ATTRIBUTES}; Secure" if name.startswith("__Host-") else _ATTRIBUTES
+def _attributes(name: str, base_path: str) -> str:
+    return f"Path={base_path or '/'}; HttpOnly; SameSite=Lax{'; Secure' if name.startswith(_SECURE) else ''}"
 
 
 _LONGEST = 200
@@ -86,10 +89,12 @@ class Credentials(Struct, frozen=True, kw_only=True):
         return f"Credentials(address={self.address!r})"  # no secret in a log
 
 
-def read_credentials(headers: HeaderPairs, *, scheme: str, host: str | None, address: str = "") -> Credentials:
+def read_credentials(
+    headers: HeaderPairs, *, scheme: str, host: str | None, base_path: str = "", address: str = ""
+) -> Credentials:
     """Read the credentials. Raises RequestRefused (400) for both kinds: the account would be ambiguous."""
     token = _bearer(headers)
-    session = read_cookie(headers, cookie_name(scheme, host))
+    session = read_cookie(headers, cookie_name(scheme, host, base_path))
     if token is not None and session is not None:
         raise RequestRefused(HttpFault.BAD_REQUEST, "send a bearer token or a session cookie, not both")
     return Credentials(token=token, session=session, address=address)

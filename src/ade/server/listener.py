@@ -170,7 +170,8 @@ class LimitedConnection(HttpToolsProtocol):
 
     def _tell(self, problem: Problem) -> None:
         request_id = os.urandom(8).hex()
-        body = problem.with_instance(f"urn:ade:request:{request_id}").body()
+        base_path: str = getattr(self.app, "base_path", "")  # the app is an HttpApp, except in tests
+        body = problem.with_instance(f"urn:ade:request:{request_id}", base_path).body()
         head = (
             f"HTTP/1.1 {problem.status} {_REASONS[problem.status]}\r\ncontent-type: {MEDIA_TYPE}\r\n"
             f"content-length: {len(body)}\r\nx-request-id: {request_id}\r\nconnection: close\r\n\r\n"

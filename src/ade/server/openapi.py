@@ -1,18 +1,22 @@
-"""The OpenAPI 3.1 document, derived from the declared operations."""
+"""The OpenAPI 3.1 document, derived from the declared operations, with the text in `descriptions.toml`."""
 
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from importlib.resources import files
+from typing import Any, NamedTuple, get_args, get_origin
 
 import msgspec
+from msgspec import Struct
 
 from ade import VERSION
+from ade.server.credentials import cookie_name
 from ade.server.operation import AuthLevel, ETagUse, OperationSignature, Route, TrafficClass, shape_of
 from ade.server.pagination import RawContent
 from ade.server.problems import FAULTS, MEDIA_TYPE
 from ade.server.route_table import ROUTES, SECTIONS
-from ade.server.wire_format import CodecPlan, body_plan_of, plan_of
+from ade.server.wire_format import CodecPlan, body_plan_of, is_always_sent, plan_of
 
 Ref = Callable[[CodecPlan], dict[str, str]]
 SCHEMA = "#/components/schemas/{name}"
@@ -88,7 +92,9 @@ def _success(route: Route, shape: OperationSignature, ref: Ref) -> dict[str, Any
 
 def _content(route: Route, shape: OperationSignature, ref: Ref) -> dict[str, Any]:
     if shape.answer is RawContent:
-        return {each: {"schema": {}} for each in route.media_types}
+        return {
+            each: {"schema": {} if each == "application/json" else {"type": "string"}} for each in route.media_types
+        }
     found: dict[str, Any] = {"application/json": {"schema": ref(plan_of(shape.answer))}}
     if route.is_stream:
         found[_EVENT_STREAM] = {"schema": {"type": "string"}}
@@ -123,26 +129,29 @@ HEADERS: dict[str, Any] = {
     },
 }
 
-PROBLEM: dict[str, Any] = {
-    "type": "object",
-    "description": "What went wrong (RFC 9457). `code` is stable, and what programs should look at.",
-    "required": ["type", "title", "status", "detail", "code", "instance"],
-    "properties": {
-        "type": {"type": "string", "format": "uri-reference"},
-        "title": {"type": "string"},
-        "status": {"type": "integer", "minimum": 400, "maximum": 599},
-        "detail": {"type": "string"},
-        "code": {"type": "string", "pattern": "^[a-z][a-z_]*$"},
-        "instance": {"type": "string", "format": "uri-reference"},
-        "advice": {"type": "string", "description": "What helps somebody at a command line, where something does."},
-        "errors": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["at", "reason"],
-                "properties": {"at": {"type": "string"}, "reason": {"type": "string"}},
-            },
+PROBLEMS: dict[str, Any] = {
+    "Problem": {
+        "title": "Problem",
+        "type": "object",
+        "description": "What went wrong (RFC 9457). Programs should look at `code`, which is stable.",
+        "required": ["type", "title", "status", "detail", "code", "instance"],
+        "properties": {
+            "type": {"type": "string", "format": "uri-reference"},
+            "title": {"type": "string"},
+            "status": {"type": "integer", "minimum": 400, "maximum": 599},
+            "detail": {"type": "string"},
+            "code": {"type": "string", "pattern": "^[a-z][a-z_]*$"},
+            "instance": {"type": "string", "format": "uri-reference"},
+            "advice": {"type": "string"},
+            "errors": {"type": "array", "items": {"$ref": SCHEMA.format(name="ProblemField")}},
         },
+    },
+    "ProblemField": {
+        "title": "ProblemField",
+        "type": "object",
+        "description": "An invalid field of a request.",
+        "required": ["at", "reason"],
+        "properties": {"at": {"type": "string"}, "reason": {"type": "string"}},
     },
 }
 
@@ -178,14 +187,34 @@ _SESSION = "The cookie of a login session, over https; over http, as on one's ow
 _LONGEST_PART = 500
 
 
+# Text for people, from `descriptions.toml`.
+
+
 @cache
-def document() -> bytes:
+def texts() -> dict[str, Any]:
+    """Return the sections of `descriptions.toml`."""
+    return tomllib.loads(files("ade.server").joinpath("descriptions.toml").read_text("utf-8"))
+
+
+def _about_field(types: Sequence[str], name: str, *shared: str) -> str:
+    """Return what the first of these types says about a field, else what these sections say; "" if none does."""
+    own = texts()["types"]
+    sections = [*(own.get(each, {}) for each in types), *(texts()[each] for each in shared), texts()["fields"]]
+    return next((each[name] for each in sections if name in each), "")
+
+
+def _types_of(plan: CodecPlan) -> list[str]:
+    return [each.__name__ for each in plan.record.__mro__]
+
+
+@cache
+def document(base_path: str = "") -> bytes:
     """Return the document as it is served, with its keys in a fixed order."""
-    return msgspec.json.encode(description(), order=None)
+    return msgspec.json.encode(description(base_path), order=None)
 
 
-def description() -> dict[str, Any]:
-    """Return the document as a dict."""
+def description(base_path: str = "") -> dict[str, Any]:
+    """Return the document as a dict. `base_path` is the prefix of all paths."""
     routes = [(section, route) for section, listed in SECTIONS.items() for route in listed]
     shapes = [shape_of(route.operation) for _, route in routes]
     schemas = _schemas(shapes)
@@ -197,18 +226,23 @@ def description() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "ADE", "version": VERSION, "description": _ABOUT, "license": {"name": "Apache-2.0"}},
-        "servers": [{"url": "/"}],
-        "tags": [{"name": section} for section in SECTIONS],
+        "servers": [{"url": base_path or "/"}],
+        "tags": [{"name": section, "description": texts()["tags"].get(section, "")} for section in SECTIONS],
         "security": [{"token": []}, {"session": []}],
         "paths": paths,
         "components": {
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
-                "session": {"type": "apiKey", "in": "cookie", "name": "__Host-ade", "description": _SESSION},
+                "session": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": cookie_name("https", None, base_path),
+                    "description": _SESSION,
+                },
             },
             "schemas": {
                 **{name: schema for name, schema in sorted(schemas.all.items()) if name not in queries},
-                "Problem": PROBLEM,
+                **{name: _with_descriptions(schema, [name]) for name, schema in PROBLEMS.items()},
             },
             "headers": HEADERS,
             "responses": problem_responses({int(status) for status in told if int(status) >= 400}),
@@ -227,14 +261,50 @@ class _Schemas(NamedTuple):
 
 
 def _schemas(shapes: list[OperationSignature]) -> _Schemas:
-    plans: list[CodecPlan] = []
+    sent: dict[type, CodecPlan] = {}
+    returned: dict[type, CodecPlan] = {}
     for shape in shapes:
-        plans += [plan_of(kind) for kind in (shape.query, shape.answer) if kind is not None and kind is not RawContent]
-        plans += [] if shape.body is None else [body_plan_of(shape.body)]
-    wired = list(dict.fromkeys(plan.wire for plan in plans))
-    refs, found = msgspec.json.schema_components(wired, ref_template=SCHEMA)
-    names = {wire: _short(ref["$ref"].rpartition("/")[2]) for wire, ref in zip(wired, refs, strict=True)}
-    return _Schemas({_short(name): _plain(schema) for name, schema in found.items()}, names)
+        _collect(shape.query, plan_of, sent)
+        _collect(shape.body, body_plan_of, sent)
+        _collect(shape.answer, plan_of, returned)
+    plans = sent | returned
+    refs, found = msgspec.json.schema_components(list(plans), ref_template=SCHEMA)
+    names = {wire: _short(ref["$ref"].rpartition("/")[2]) for wire, ref in zip(plans, refs, strict=True)}
+    schemas = {_short(name): _plain(schema) for name, schema in found.items()}
+    for wire, plan in plans.items():
+        schema = schemas[names[wire]]
+        if wire in returned and wire not in sent:
+            schema["required"] = [field.wire_name for field in plan.fields if is_always_sent(field)]
+        schemas[names[wire]] = _with_descriptions(schema, [names[wire], *_types_of(plan)], plan.earlier.renamed)
+    return _Schemas(schemas, names)
+
+
+def _collect(kind: Any, plan: Callable[[Any], CodecPlan], found: dict[type, CodecPlan]) -> None:
+    """Add the plans of all records in this type."""
+    origin = get_origin(kind) or kind
+    if isinstance(origin, type) and issubclass(origin, Struct) and origin is not RawContent:
+        made = plan(kind)
+        if made.wire not in found:
+            found[made.wire] = made
+            for field in made.fields:
+                _collect(field.kind, plan, found)
+    for each in get_args(kind):
+        _collect(each, plan, found)
+
+
+def _with_descriptions(schema: dict[str, Any], types: list[str], renamed: Mapping[str, str] = {}) -> dict[str, Any]:
+    properties = {
+        name: {**each, "description": _about_field(types, name) + _earlier_name(renamed, name)}
+        for name, each in schema.get("properties", {}).items()
+    }
+    return {**schema, "properties": properties} if "properties" in schema else schema
+
+
+def _earlier_name(renamed: Mapping[str, str], name: str) -> str:
+    """A sentence about the earlier name of a field, if it has one."""
+    old = next((old for old, new in renamed.items() if new == name), None)
+    in_seconds = ", in seconds," if name.endswith("_ms") else ""
+    return "" if old is None else f" `{old}`{in_seconds} is accepted too."
 
 
 def _short(name: str) -> str:
@@ -244,14 +314,23 @@ def _short(name: str) -> str:
 
 
 def _plain(schema: Any) -> Any:
-    """Drop null defaults, which only mean that a field is optional."""
+    """Drop null defaults, which only mean that a field is optional, and say what generators of clients need to know.
+
+    They take an object without `additionalProperties` for one that is always empty, and an enumeration without a type
+    for one of anything.
+    """
     if isinstance(schema, list):
         return [_plain(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
     if isinstance(schema.get("$ref"), str):
         return {"$ref": SCHEMA.format(name=_short(schema["$ref"].rpartition("/")[2]))}
-    return {name: _plain(each) for name, each in schema.items() if name != "default" or each is not None}
+    plain = {name: _plain(each) for name, each in schema.items() if name != "default" or each is not None}
+    if plain.get("type") == "object" and "title" not in plain and plain.get("additionalProperties", {}) == {}:
+        plain["additionalProperties"] = True
+    if isinstance(plain.get("enum"), list) and all(isinstance(each, str) for each in plain["enum"]):
+        plain["type"] = "string"
+    return plain
 
 
 def _operation(section: str, route: Route, schemas: _Schemas) -> dict[str, Any]:
@@ -260,7 +339,11 @@ def _operation(section: str, route: Route, schemas: _Schemas) -> dict[str, Any]:
         "operationId": route.operation,
         "summary": route.summary,
         "tags": [section],
-        "parameters": [*_path_parameters(route), *_query_parameters(shape, schemas), *_header_parameters(route)],
+        "parameters": [
+            *_path_parameters(route),
+            *_query_parameters(route, shape, schemas),
+            *_header_parameters(route),
+        ],
         "responses": responses_of(route, shape, schemas.ref),
     }
     if route.needs:
@@ -273,28 +356,52 @@ def _operation(section: str, route: Route, schemas: _Schemas) -> dict[str, Any]:
         plan = body_plan_of(shape.body)
         described["requestBody"] = {
             "required": any(field.is_required for field in plan.fields),
-            "content": {"application/json": {"schema": schemas.ref(plan)}},
+            "content": {"application/json": {"schema": schemas.ref(plan), **_example(plan)}},
         }
     return described
 
 
+def _example(plan: CodecPlan) -> dict[str, Any]:
+    found = texts()["examples"].get(plan.record.__name__)
+    return {} if found is None else {"examples": {"usual": {"value": found}}}
+
+
 def _path_parameters(route: Route) -> list[dict[str, Any]]:
     schema = {"type": "string", "minLength": 1, "maxLength": _LONGEST_PART, "pattern": _PLAIN}
-    return [{"name": name, "in": "path", "required": True, "schema": schema} for name in route.parameters]
+    return [_parameter(route, name, "path", schema, is_required=True) for name in route.parameters]
 
 
-def _query_parameters(shape: OperationSignature, schemas: _Schemas) -> list[dict[str, Any]]:
+def _query_parameters(route: Route, shape: OperationSignature, schemas: _Schemas) -> list[dict[str, Any]]:
     if shape.query is None:
         return []
-    schema = schemas.all[schemas.names[plan_of(shape.query).wire]]
+    plan = plan_of(shape.query)
+    schema = schemas.all[schemas.names[plan.wire]]
     required = schema.get("required", ())
     return [
-        {"name": name, "in": "query", "required": name in required, "schema": _without_control(each)}
+        _parameter(route, name, "query", _without_control(each), is_required=name in required, plan=plan)
         for name, each in schema["properties"].items()
     ]
 
 
+def _parameter(
+    route: Route,
+    name: str,
+    where: str,
+    schema: dict[str, Any],
+    *,
+    is_required: bool,
+    plan: CodecPlan | None = None,
+) -> dict[str, Any]:
+    about = texts()["operations"].get(route.operation, {}).get(name)
+    about = about or _about_field([] if plan is None else _types_of(plan), name, "parameters")
+    about += "" if plan is None else _earlier_name(plan.earlier.renamed, name)
+    plain = {key: each for key, each in schema.items() if key != "description"}
+    return {"name": name, "in": where, "required": is_required, "description": about, "schema": plain}
+
+
 def _without_control(schema: dict[str, Any]) -> dict[str, Any]:
+    if schema.get("type") == "array":
+        return {**schema, "items": _without_control(schema["items"])}
     is_text = schema.get("type") == "string" and not schema.keys() & {"pattern", "format"}
     return {**schema, "pattern": _PLAIN.replace("+$", "*$")} if is_text else schema
 
@@ -303,19 +410,20 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
     found = []
     if route.takes_key:
         schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[!#-\[\]-~]+$"}
-        found.append(_header("Idempotency-Key", schema, "New for each request; the same when it is sent again."))
+        found.append(_header("Idempotency-Key", schema))
     tags = {"type": "string", "pattern": _TAGS, "examples": ['"1"']}
     if route.tag in (ETagUse.HEEDED, ETagUse.REQUIRED):
         is_required = route.tag is ETagUse.REQUIRED
-        found.append(_header("If-Match", tags, "The ETag that was seen, or *.", is_required=is_required))
+        found.append(_header("If-Match", tags, is_required=is_required))
     if route.tag is not ETagUse.NONE and route.method == "GET":
-        found.append(_header("If-None-Match", tags, "ETags that are known; 304 if it is one of them."))
+        found.append(_header("If-None-Match", tags))
     if route.waits:
-        found.append(_header("Prefer", {"type": "string"}, "`wait=30`: answer when the task is final, or then."))
+        found.append(_header("Prefer", {"type": "string"}))
     if route.is_stream:
-        found.append(_header("Last-Event-ID", {"type": "string"}, "Of a stream: what was heard last."))
+        found.append(_header("Last-Event-ID", {"type": "string"}))
     return found
 
 
-def _header(name: str, schema: dict[str, Any], about: str, *, is_required: bool = False) -> dict[str, Any]:
+def _header(name: str, schema: dict[str, Any], *, is_required: bool = False) -> dict[str, Any]:
+    about = texts()["headers"][name]
     return {"name": name, "in": "header", "required": is_required, "schema": schema, "description": about}

@@ -244,7 +244,8 @@ class KeyHeartbeat:
 T = TypeVar("T")
 log = Log("ade.http")
 _SIGNS_IN = frozenset({"sign_in", "use_login_link", "change_own_password"})
-_SCANS = frozenset({"text", "status", "name", "queue", "worker", "created_before"})  # filters without an index
+# Filters without an index.
+_SCANS = frozenset({"text", "status", "name", "queue", "worker", "worker_id", "created_before"})
 _SEARCHES = frozenset({"list_dead_letters", "list_dead_letter_groups", "preview_bulk_action"})  # without an index, too
 _SIGNS_OUT = frozenset({"sign_out", "sign_out_everywhere"})
 _STRANGERS_BODY = 65_536  # a large body delays other requests, so it requires authentication
@@ -335,11 +336,11 @@ class Pipeline:
         response = order.endpoint.response(answer)
         operation = order.endpoint.route.operation
         if operation in _SIGNS_IN:
-            return _with_header(
-                response, "Set-Cookie", set_cookie(order.who.cookie, answer.secret, self._service.session_lasts_s)
-            )
+            lasts_s = self._service.session_lasts_s
+            cookie = set_cookie(order.who.cookie, answer.secret, lasts_s, self._service.base_path)
+            return _with_header(response, "Set-Cookie", cookie)
         if operation in _SIGNS_OUT:
-            return _with_header(response, "Set-Cookie", delete_cookie(order.who.cookie))
+            return _with_header(response, "Set-Cookie", delete_cookie(order.who.cookie, self._service.base_path))
         if order.request.method in ("GET", "HEAD") and _is_known(order.request, response):
             return HttpResponse(304, media_type=None, headers=response.headers)
         return response

@@ -227,13 +227,14 @@ class Problem(Struct, frozen=True, kw_only=True):
     title: str
     detail: str
     instance: str | None = None  # the request ID, as in the log
+    base_path: str = ""  # of the server
     more: Mapping[str, object] = {}
     headers: Mapping[str, str] = {}
 
     @property
     def type(self) -> str:
         """A relative URL, so that it is valid at every address of the server."""
-        return f"/problems/{self.code}"
+        return f"{self.base_path}/problems/{self.code}"
 
     def members(self) -> dict[str, object]:
         known: dict[str, object] = {
@@ -251,8 +252,8 @@ class Problem(Struct, frozen=True, kw_only=True):
     def body(self) -> bytes:
         return msgspec.json.encode(self.members(), order="deterministic")
 
-    def with_instance(self, instance: str) -> "Problem":
-        return structs.replace(self, instance=instance)
+    def with_instance(self, instance: str, base_path: str = "") -> "Problem":
+        return structs.replace(self, instance=instance, base_path=base_path)
 
 
 class RequestRefused(Exception):

@@ -68,14 +68,16 @@ class HttpRequest:
         *("scheme", "status", "target"),
     )
 
-    def __init__(self, scope: Scope, receive: Receive, request_id: str) -> None:
+    def __init__(self, scope: Scope, receive: Receive, request_id: str, base_path: str = "") -> None:
         self.id = request_id
         self._receive = receive
         self.method: str = scope["method"]
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         query: bytes = scope["query_string"]
-        self.path = raw.decode("latin-1").partition("?")[0]
-        self.target = f"{self.path}?{query.decode('latin-1')}" if query else self.path
+        whole = raw.decode("latin-1").partition("?")[0]
+        # Below the base path; empty outside of it, where there is nothing.
+        self.path = whole if not base_path else whole[len(base_path) :] if whole.startswith(f"{base_path}/") else ""
+        self.target = f"{whole}?{query.decode('latin-1')}" if query else whole
         self.headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
         self.named: dict[str, str] = {}
         for name, value in self.headers:
@@ -270,6 +272,7 @@ class ServerServices:
     hosts: frozenset[str]
     trusted: tuple[Network, ...] = ()
     limits: RequestLimits = USUAL
+    base_path: str = ""  # prefix of all paths
     local: Caller | None = None  # the caller of every request if http.auth = "off"
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     session_lasts_s: int = 86_400
@@ -307,12 +310,14 @@ async def visitor(service: ServerServices, request: HttpRequest, route: Route) -
     address = client_address(request.peer, request.headers, service.trusted)
     scheme = client_scheme(request.peer, request.headers, request.scheme, service.trusted)
     shown = request.headers if "cookie" in request.named else _bearer_alone(request)
-    credentials = read_credentials(shown, scheme=scheme, host=host, address=address)
+    base_path = service.base_path
+    credentials = read_credentials(shown, scheme=scheme, host=host, base_path=base_path, address=address)
     caller = await _caller(service, route, credentials)
     request.account = None if caller is None else caller.user.id
     if not credentials.token:  # also for an invalid one: browsers send Basic credentials to a proxy
         _check_origin(request, route, credentials, origin_of(scheme, host))
-    return RequestCaller(caller, check_access(route, caller), credentials, address, cookie_name(scheme, host))
+    access, cookie = check_access(route, caller), cookie_name(scheme, host, base_path)
+    return RequestCaller(caller, access, credentials, address, cookie)
 
 
 def _bearer_alone(request: HttpRequest) -> list[tuple[str, str]]:

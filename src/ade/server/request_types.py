@@ -4,9 +4,10 @@ The patterns only describe the fields in the OpenAPI document. The code that use
 error message is the same over HTTP, on the command line, and in Python. A test compares the two.
 """
 
-from typing import Annotated, Any, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, NamedTuple, get_args, get_origin
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, ValidationError
 
 MOST_TOGETHER = 1_000
 
@@ -61,6 +62,9 @@ class Form(Struct, kw_only=True, forbid_unknown_fields=True):
     """A query or body that rejects unknown fields."""
 
     advice_if_invalid: ClassVar[str] = ""  # added to the message about a missing or invalid field
+    # Names in JSON of fields that have another name in Python. Requests accept both; a name in `_ms` stands for a field
+    # in seconds.
+    json_names: ClassVar[Mapping[str, str]] = {}
 
 
 class Nothing(Form):
@@ -76,3 +80,51 @@ class SecretForm(Form):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(...)"
+
+
+class EarlierNames(NamedTuple):
+    """Names of fields that requests can use in place of the current ones."""
+
+    renamed: Mapping[str, str]  # earlier name -> name
+    inner: "Mapping[str, EarlierNames]"  # of fields with forms inside, by name
+
+
+def with_field_names(form: type[Form], value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return JSON fields by their names in Python; the value can have either. Raises ValidationError if it has both."""
+    found = dict(value)
+    for field, name in form.json_names.items():
+        if name in found:
+            if field in found:
+                raise ValidationError(f"{field} and {name} are the same field; write only {name}")
+            given = found.pop(name)
+            found[field] = from_ms(given) if is_in_ms(field, name) and type(given) in (int, float) else given
+    return found
+
+
+def is_in_ms(field: str, name: str) -> bool:
+    """Return whether a field that is in seconds has a name in milliseconds."""
+    return name.endswith("_ms") and not field.endswith("_ms")
+
+
+def type_in_ms(kind: Any) -> Any:
+    """Return the type of seconds as one of milliseconds, with the same bounds."""
+    bare, *metas = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+    return Annotated[(bare, *(_meta_in_ms(each) for each in metas if isinstance(each, Meta)))] if metas else bare
+
+
+def _meta_in_ms(meta: Meta) -> Meta:
+    bounds = {name: getattr(meta, name) for name in ("ge", "gt", "le", "lt")}
+    extra = {name: each * 1000 for name, each in (meta.extra_json_schema or {}).items()}
+    return Meta(
+        **{name: each * 1000 for name, each in bounds.items() if each is not None}, extra_json_schema=extra or None
+    )
+
+
+def to_ms(seconds: float) -> float:
+    """Return milliseconds."""
+    return round(seconds * 1000, 3)
+
+
+def from_ms(milliseconds: float) -> float:
+    """Return seconds."""
+    return milliseconds / 1000

@@ -19,6 +19,7 @@ from ade.server.pagination import RawContent, VersionedRecord
 from ade.server.problems import HttpFault, RequestRefused, problem_of_status, refused_fields
 from ade.server.request import HttpRequest, HttpResponse
 from ade.server.request_body import RequestLimits, check_media_type, read_json
+from ade.server.request_types import EarlierNames, is_in_ms, to_ms
 from ade.server.wire_format import CodecPlan, body_plan_of, plan_of
 
 E = TypeVar("E")
@@ -264,6 +265,7 @@ class _InvalidRequest(Exception):
 
 def _made(plan: CodecPlan, given: Any, *, is_strict: bool) -> Any:
     try:
+        _rename(plan.earlier, given)
         return plan.back(msgspec.convert(given, plan.wire, strict=is_strict))
     except msgspec.ValidationError as error:
         at, reason = validation_message(error, plan)
@@ -271,6 +273,25 @@ def _made(plan: CodecPlan, given: Any, *, is_strict: bool) -> Any:
         raise _InvalidRequest(at, f"{reason}; {advice}" if advice else reason) from None
     except ValueError as error:  # an invalid time
         raise _InvalidRequest("", str(error)) from None
+
+
+def _rename(earlier: EarlierNames, value: Any) -> None:
+    """Replace earlier names of fields by the current ones.
+
+    The earlier name of a duration in `_ms` takes seconds. Raises ValueError if a field is given under both names.
+    """
+    if isinstance(value, list):
+        for each in value:
+            _rename(earlier, each)
+    elif isinstance(value, dict):
+        for old in earlier.renamed.keys() & value.keys():
+            name = earlier.renamed[old]
+            if name in value:
+                raise ValueError(f"{old} and {name} are the same field; send only {name}")
+            given = value.pop(old)
+            value[name] = to_ms(given) if is_in_ms(old, name) and type(given) in (int, float) else given
+        for name in earlier.inner.keys() & value.keys():
+            _rename(earlier.inner[name], value[name])
 
 
 def _lists_of(plan: CodecPlan) -> frozenset[str]:

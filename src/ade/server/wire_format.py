@@ -7,6 +7,9 @@ of an event depends on its type, so a table (`ade.events.model`) lists the times
 
 A request body (`body_plan_of`) rejects unknown fields at every depth, and null means the same as an absent field. A
 client ignores unknown fields of a response, because ADE can add fields.
+
+A field has the same name in requests and responses. A form whose Python field has another name lists it in
+`json_names`; a request can use that other name as well, because it was once the only one.
 """
 
 import re
@@ -22,6 +25,7 @@ from msgspec import NODEFAULT, UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from ade.events.model import MOMENTS, Event, with_moments
 from ade.server.redaction import private_fields_of
+from ade.server.request_types import EarlierNames, from_ms, is_in_ms, to_ms, type_in_ms
 from ade.tasks.admission import LAST_MOMENT
 
 # For each record type, two generated functions convert it to its wire form and back. Lists are long and forms have many
@@ -37,7 +41,7 @@ def compiled_out(wire: type[Struct], fields: "Sequence[CodecField]") -> Callable
     arguments = []
     for number, field in enumerate(fields):
         known[f"out_{number}"] = field.out
-        known[f"absent_{number}"] = _absent(wire, field.name)
+        known[f"absent_{number}"] = _absent(wire, field.wire_name)
         arguments.append(_expression(number, field))
     source = f"def out(record):\n    return Wire({', '.join(arguments)})\n"
     exec(source, known)  # only our own field names, see the docstring
@@ -53,7 +57,7 @@ def compiled_back(record: type[Struct], fields: "Sequence[CodecField]") -> Calla
         known[f"back_{number}"] = field.back
         value = "value" if field.back is None else f"back_{number}(value)"
         lines += [
-            f"    if (value := wire.{field.name}) is not None and value is not UNSET:",
+            f"    if (value := wire.{field.wire_name}) is not None and value is not UNSET:",
             f"        given[{field.name!r}] = {value}",
         ]
         if field.needs_none or field.is_required:  # a required field can be None only if its type is Any
@@ -228,12 +232,14 @@ class CodecField(NamedTuple):
     """One field of a record and its conversions."""
 
     name: str
+    wire_name: str  # in JSON
     out: Convert | None
     back: Convert | None
     kind: Any  # its type in the record
     is_moment: bool
     is_required: bool
     needs_none: bool  # the record has no default for it, and accepts None
+    is_none: bool  # by default; a type such as Raw does not say so
 
 
 class CodecPlan(NamedTuple):
@@ -244,6 +250,17 @@ class CodecPlan(NamedTuple):
     record: type[Struct]
     out: Convert  # from a record to its wire form
     back: Convert
+    earlier: EarlierNames  # of its fields
+
+
+_OF_EVERY_STORED_RECORD = frozenset({"created_at", "updated_at"})  # 0 only before it is stored
+
+
+def is_always_sent(field: CodecField) -> bool:
+    """Return whether a response always contains this field."""
+    if field.is_required or field.name in _OF_EVERY_STORED_RECORD:
+        return True
+    return not field.is_none and not _emptiness(field)
 
 
 def to_wire(record: Struct) -> Struct:
@@ -291,15 +308,20 @@ def _plan(record: Any, is_sent: bool) -> CodecPlan:
     hints = get_type_hints(origin, include_extras=True)
     kept = [field for field in msgspec.structs.fields(origin) if field.name not in private_fields_of(origin)]
     kept.sort(key=lambda field: not _is_required(field, _filled(hints[field.name], given)))  # they are positional
+    names: Mapping[str, str] = getattr(origin, "json_names", {})
     fields: list[CodecField] = []
     wired: list[Any] = []
     for field in kept:
         kind = _filled(hints[field.name], given)
+        name = names.get(field.name, field.encode_name)
         way = _way(kind, field.name, is_sent)
+        if is_in_ms(field.name, name):
+            way = Codec(type_in_ms(way.wire), to_ms, from_ms)
         is_required = _is_required(field, kind)
         needs_none = _has_no_default(field) and not is_required
-        fields.append(CodecField(field.name, way.out, way.back, kind, is_moment(field.name), is_required, needs_none))
-        wired.append(_wired(field, way, is_required, is_sent))
+        flags = is_moment(field.name), is_required, needs_none, field.default is None
+        fields.append(CodecField(field.name, name, way.out, way.back, kind, *flags))
+        wired.append(_wired(name, way, is_required, is_sent))
     config = origin.__struct_config__
     is_record = is_sent and not config.forbid_unknown_fields  # also a response type, which is less strict
     wire = msgspec.defstruct(
@@ -315,7 +337,17 @@ def _plan(record: Any, is_sent: bool) -> CodecPlan:
     out, back = compiled_out(wire, fields), compiled_back(origin, fields)
     if origin is Event:
         out, back = _then(event_to_wire, out), _then(back, event_from_wire)
-    return CodecPlan(wire, tuple(fields), origin, out, back)
+    inner = {field.wire_name: each for field in fields for each in _earlier_names_in(field.kind, is_sent)}
+    return CodecPlan(wire, tuple(fields), origin, out, back, EarlierNames(names, inner))
+
+
+def _earlier_names_in(kind: Any, is_sent: bool) -> list[EarlierNames]:
+    """The earlier names of fields of a record in this type, if there are any."""
+    origin = get_origin(kind) or kind
+    if isinstance(origin, type) and issubclass(origin, Struct):
+        earlier = _plan(kind, is_sent).earlier
+        return [earlier] if any(earlier) else []
+    return [found for each in get_args(kind) for found in _earlier_names_in(each, is_sent)]
 
 
 def _then(first: Convert, second: Convert) -> Convert:
@@ -336,12 +368,12 @@ def name_of(record: Any) -> str:
     return f"{inner}{(get_origin(record) or record).__name__}"
 
 
-def _wired(field: Any, way: Codec, is_required: bool, is_sent: bool) -> tuple[Any, ...]:
+def _wired(name: str, way: Codec, is_required: bool, is_sent: bool) -> tuple[Any, ...]:
     if is_required:
-        return (field.encode_name, way.wire)
+        return (name, way.wire)
     if way.wire is Raw:  # not allowed in a union, but an absent field keeps its default
-        return (field.encode_name, Raw, None)
-    return (field.encode_name, way.wire | None | UnsetType if is_sent else way.wire | UnsetType, UNSET)
+        return (name, Raw, None)
+    return (name, way.wire | None | UnsetType if is_sent else way.wire | UnsetType, UNSET)
 
 
 def _filled(kind: Any, given: Mapping[Any, Any]) -> Any:

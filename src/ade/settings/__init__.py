@@ -41,6 +41,7 @@ from ade.tasks.model import capabilities_of
 
 USER_VARIABLE = "ADE_USER"  # the account that acts, and writes tasks
 _HOST = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9._-]{0,250}[a-z0-9_])?|\[[0-9a-f:.]{2,45}\]", re.ASCII | re.IGNORECASE)
+_BASE_PATH = re.compile(r"(/(?!\.\.?(/|$))[A-Za-z0-9._~-]+)+", re.ASCII)
 _RATE_WRONG = "write a count and a period, such as 100/s, or none"
 
 
@@ -54,6 +55,8 @@ def checked(
     yield from ((name, _RATE_WRONG) for name, text in rates.items() if text != "none" and read_rate(text) is None)
     if any(char.isspace() or char in "/[]@#?" for char in http.host):
         yield "http.host", "write one address or name, such as 127.0.0.1 or ::1, without a port"
+    if http.base_path and not _BASE_PATH.fullmatch(http.base_path):
+        yield "http.base_path", "write it like /ade or /tools/ade, with a slash only before each part"
     for host in http.allowed_hosts:
         if not _HOST.fullmatch(host):
             yield "http.allowed_hosts", f"{host!r} is no name of a host; write it without scheme and port"
@@ -173,6 +176,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name in KNOWN:
             section, key = name.split(".")
             yield name, getattr(getattr(self, section), key)
+
+    @property
+    def public_url(self) -> str:
+        """The URL that links for people begin with: the public URL of the server, with its base path, or ""."""
+        url = self.notifications.public_url.rstrip("/")
+        return url if not url or url.endswith(self.http.base_path) else f"{url}{self.http.base_path}"
 
 
 def _rules(settings: Settings) -> Iterator[tuple[bool, str, str, str, str]]:

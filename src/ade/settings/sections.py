@@ -341,6 +341,11 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     host: Annotated[str, Meta(min_length=1, max_length=255), _about("address to listen on")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535), _about("port to listen on; 0: any that is free")] = 8411
+    base_path: Annotated[
+        str,
+        Meta(max_length=200),
+        _about("prefix of all paths, such as /ade, for a reverse proxy that passes it on; empty: none"),
+    ] = ""
     auth: Annotated[
         Literal["required", "off"],
         _about("off: every caller is the account `local`, an admin without a vote; only on a loopback address"),

@@ -7,7 +7,7 @@ callers use; a test compares the two.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypedDict, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, TypedDict, get_args
 
 from msgspec import Meta, Struct, field, structs
 
@@ -93,6 +93,17 @@ class Option(Struct, frozen=True):
 
 class NewTask(Form, kw_only=True):
     """A task to be stored. What is not said is as its name was defined by the workers, or else as usual."""
+
+    json_names: ClassVar[Mapping[str, str]] = {
+        "run_at": "run_after",
+        "key": "idempotency_key",
+        "after": "depends_on",
+        "timeout": "timeout_ms",
+        "result_ttl": "result_ttl_ms",
+        "parent": "parent_id",
+        "ticket": "ticket_ref",
+        "approval": "policies",
+    }
 
     name: TaskName
     args: dict[str, Any] = field(default_factory=dict)
@@ -224,7 +235,7 @@ class NewTask(Form, kw_only=True):
 
 
 class BatchTask(NewTask, kw_only=True):
-    """One of many. Others of the same request may wait for it by its `ref`, which they name in `after`."""
+    """One of many. Others of the same request may wait for it by its `ref`, which they name in `depends_on`."""
 
     ref: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
 
@@ -237,6 +248,8 @@ class NewTasks(Form):
 
 class NewDefinition(Form):
     """What holds for all tasks of a name. What is not said is left to the settings of whoever enqueues one."""
+
+    json_names: ClassVar[Mapping[str, str]] = {"timeout": "timeout_ms", "result_ttl": "result_ttl_ms"}
 
     name: TaskName
     queue: Annotated[QueueName, Option("queue", read_queue)] = DEFAULT_QUEUE

@@ -216,7 +216,7 @@ class Deliverer:
             attempt=attempt,
             randomness=random.random(),
             reach=reach,
-            public_url=self._app.settings.notifications.public_url,
+            public_url=self._app.settings.public_url or self._app.settings.http.base_path,
         )
         return settle(decision)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct, field, structs
 
@@ -30,6 +30,13 @@ TaskId = Annotated[str, Meta(max_length=60)]
 
 class TaskFilter(Form):
     """Which tasks; all that is said must hold."""
+
+    json_names: ClassVar[Mapping[str, str]] = {
+        "parent": "parent_id",
+        "author": "author_id",
+        "ticket": "ticket_ref",
+        "worker": "worker_id",
+    }
 
     status: list[Status] = field(default_factory=list)
     queue: str | None = None

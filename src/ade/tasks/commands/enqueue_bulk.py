@@ -13,7 +13,7 @@ from ade.cli.interaction import progress
 from ade.cli.output import all_of
 from ade.cli.parameters import now_ms
 from ade.errors import AdeError, DependencyCycle, InvalidArguments, InvalidTask, UnknownName
-from ade.server.request_types import MOST_TOGETHER
+from ade.server.request_types import MOST_TOGETHER, with_field_names
 from ade.server.wire_format import members_of
 from ade.settings.sections import TaskSettings
 from ade.tasks.admission import check_no_cycle
@@ -36,9 +36,11 @@ _MOST_BYTES = 4 << 20  # per request; servers accept twice that by default
 
 
 def _decode(text: bytes) -> BatchTask:
-    """Parse one line. Times without a zone are local, and a single policy need not be a list."""
+    """Parse one line, with names as over HTTP or in Python. Times without a zone are local, and a single policy need
+    not be a list."""
     given = msgspec.json.decode(text)
     if isinstance(given, dict):
+        given = with_field_names(BatchTask, given)
         if isinstance(given.get("run_at"), str):
             given["run_at"] = _moment(given["run_at"])
         if isinstance(given.get("approval"), str):

@@ -1,7 +1,8 @@
 """Request and response types of workers behind HTTP, and helpers to interpret them."""
 
 import hashlib
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
@@ -30,6 +31,8 @@ class Claim(Form, kw_only=True):
     whose tasks are previewed are left to ADE's own workers, which make the preview anew before a run.
     """
 
+    json_names: ClassVar[Mapping[str, str]] = {"worker": "worker_id", "lease_s": "lease_ms"}
+
     worker: Name
     names: Annotated[list[Name], Meta(max_length=1_000)] | None = None
     queues: Annotated[list[Name], Meta(max_length=100)] | None = None
@@ -42,6 +45,8 @@ class Claim(Form, kw_only=True):
 
 class RenewRuns(Form, kw_only=True):
     """A heartbeat, at least three times in each lease; also of a worker that has nothing to do."""
+
+    json_names: ClassVar[Mapping[str, str]] = {"worker": "worker_id", "lease_s": "lease_ms"}
 
     worker: Name
     runs: Annotated[dict[str, str], Meta(max_length=1_000)] = field(default_factory=dict)  # run IDs -> task IDs
