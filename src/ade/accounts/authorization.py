@@ -13,6 +13,7 @@ from ade.accounts.model import (
     InvalidAccount,
     InvalidToken,
     Permission,
+    Reads,
     Token,
     User,
     normal_id,
@@ -108,7 +109,7 @@ def password_change_needed(account: str, set_by: str) -> PasswordChangeNeeded:
 def changes_access(before: User, after: User) -> bool:
     """Whether a change affects the permissions of an account, or its owner. Deactivation is left out: it can be
     urgent, and grants no access."""
-    return is_grant(before, after) or after.roles != before.roles
+    return is_grant(before, after) or after.roles != before.roles or after.reads != before.reads
 
 
 def is_grant(before: User, after: User) -> bool:
@@ -118,6 +119,8 @@ def is_grant(before: User, after: User) -> bool:
         or bool(after.roles - before.roles)
         or (after.person != before.person)
         or (after.owner != before.owner)
+        or (after.reads is Reads.ALL and before.reads is not Reads.ALL)
+        or (after.queues, after.names) != (before.queues, before.names)
     )
 
 

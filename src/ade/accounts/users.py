@@ -31,6 +31,7 @@ from ade.accounts.model import (
     Permission,
     Rate,
     RateClass,
+    Reads,
     Token,
     TooManyRequests,
     UnknownAccount,
@@ -38,6 +39,7 @@ from ade.accounts.model import (
     WeakPassword,
     check_user,
     directory_of,
+    normal_binding,
     normal_id,
     normal_roles,
 )
@@ -209,6 +211,9 @@ class UserChanges(Struct, frozen=True, kw_only=True):
     person: str | UnsetType = UNSET
     owner: str | UnsetType = UNSET
     is_active: bool | UnsetType = UNSET
+    reads: Reads | UnsetType = UNSET
+    queues: tuple[str, ...] | UnsetType = UNSET  # replaces all of them; empty: any queue
+    names: tuple[str, ...] | UnsetType = UNSET
 
 
 async def add_user(
@@ -216,11 +221,13 @@ async def add_user(
     user: User,
     *,
     password: str | None = None,
+    reads: Reads = Reads.OWN,
     actor: str | None = None,
     login: str = "",
     cost: HashCost = USUAL,
 ) -> User:
     """Create an account. If another account is the actor, the password must be changed before the new one votes.
+    `reads` counts if none of its roles reads everything.
 
     Raises InvalidAccount, WeakPassword, AccountExists, and UnknownAccount for an owner that does not exist.
     """
@@ -231,6 +238,9 @@ async def add_user(
         roles=normal_roles(user.roles),
         person=user.person and normal_id(user.person),
         owner=user.owner and normal_id(user.owner),
+        reads=reads,
+        queues=normal_binding("queues", user.queues),
+        names=normal_binding("task names", user.names),
         created_at=now,
         updated_at=now,
     )
@@ -242,6 +252,7 @@ async def add_user(
         linked, moved = await _linked(stores, new)
         payload: dict[str, object] = {"account": new.id, "roles": sorted(new.roles), "is_human": new.is_human}
         payload |= {name: value for name in ("owner", "person") if (value := getattr(linked, name))}
+        payload |= _access(linked)
         payload["digest"] = record_digest(linked)
         event = Event(type=USER_ADDED, at=now, actor=actor, payload=with_login(payload, login))
         writes, events = _moves(moved, linked.person, now=now, actor=actor, login=login)
@@ -315,6 +326,9 @@ def changed(user: User, changes: UserChanges) -> User:
         person=user.person if changes.person is UNSET else changes.person and normal_id(changes.person),
         owner=user.owner if changes.owner is UNSET else changes.owner and normal_id(changes.owner),
         is_active=user.is_active if changes.is_active is UNSET else changes.is_active,
+        reads=user.reads if changes.reads is UNSET else changes.reads,
+        queues=user.queues if changes.queues is UNSET else normal_binding("queues", changes.queues),
+        names=user.names if changes.names is UNSET else normal_binding("task names", changes.names),
     )
 
 
@@ -382,6 +396,11 @@ async def _write(stores: Stores, stored: StoredRecord[User], after: User, actor:
     return after
 
 
+def _access(user: User) -> dict[str, object]:
+    """Return what the account reads and claims, for the log."""
+    return {"reads": user.reads, "queues": list(user.queues), "names": list(user.names)}
+
+
 def _change(before: User, after: User, fields: Sequence[str]) -> dict[str, object]:
     """Return the payload of `user.changed`. Former persons and owners are in it, because they are notified, too."""
     payload: dict[str, object] = {"account": after.id, "fields": fields}
@@ -392,6 +411,8 @@ def _change(before: User, after: User, fields: Sequence[str]) -> dict[str, objec
             payload |= {name: getattr(after, name), f"{name}_before": getattr(before, name)}
     if "is_active" in fields:
         payload["is_active"] = after.is_active
+    if not {"reads", "queues", "names"}.isdisjoint(fields):
+        payload |= _access(after)
     return payload | {"digest": record_digest(after)}
 
 

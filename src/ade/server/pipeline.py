@@ -35,6 +35,7 @@ from ade.server.idempotency import (
     stored_response,
     task_key,
 )
+from ade.server.masking import masked_for
 from ade.server.operation import AuthLevel, ETagUse, TrafficClass
 from ade.server.problems import HttpFault, RequestRefused
 from ade.server.rate_limits import check_rate, rate_headers
@@ -329,6 +330,7 @@ class Pipeline:
                 HttpFault.PRECONDITION_FAILED,
                 "the record was changed concurrently; read it again and decide again",
             ) from None
+        answer = await masked_for(self._service.services, order.asked.caller, answer)
         response = order.endpoint.response(answer)
         operation = order.endpoint.route.operation
         if operation in _SIGNS_IN:
