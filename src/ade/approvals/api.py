@@ -43,6 +43,7 @@ from ade.server.context import (
     sign_in_method,
     voter,
 )
+from ade.server.masking import refuse_masks
 from ade.server.operation import ReadRule, RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page
 from ade.server.request_types import Account, Form, PageSize, Password, SecretForm
@@ -244,6 +245,7 @@ async def respond_to_approval(services: Services, request: RequestContext, task_
     if body.decision is Decision.REQUEST_CHANGES and not body.reason.strip():
         raise InvalidTask("describe the requested changes in the reason, which the author reads")
     task, gate = await gate_to_vote(services, task_id, body.approval)
+    await refuse_masks(services, request.caller, body.args)
     ballot = VoteRequest(
         voter=account,
         decision=body.decision,
@@ -309,6 +311,7 @@ async def amend_approval(services: Services, request: RequestContext, task_id: s
     task, gate = await gate_to_vote(services, task_id, body.approval)
     fields: dict[str, Any] = {} if body.description is None else {"description": body.description}
     if body.args is not None:
+        await refuse_masks(services, request.caller, body.args)
         _, args = await arguments_by_name(services.stores, task.name, body.args, allow_unknown=True)
         if len(args) > services.payloads.hard_limit:  # before the vote is recorded
             raise PayloadTooLarge(f"the arguments take {len(args):,} bytes, more than {services.payloads.hard_limit:,}")

@@ -11,19 +11,20 @@ from msgspec import Raw, Struct, structs
 
 from ade.accounts.model import Caller, Permission
 from ade.approvals.model import FieldChange
+from ade.errors import InvalidTask
 from ade.server.context import Services
 from ade.tasks.identifiers import is_task_id
 from ade.tasks.model import Schedule, Task
 from ade.tasks.payloads import beginning_of, is_reference
-from ade.tasks.read_access import MaskRules, PayloadMask, ReadScope, has_secrets
+from ade.tasks.read_access import MASKED, MaskRules, PayloadMask, ReadScope, has_mask, has_secrets
 
 T = TypeVar("T")
 Schemas = Mapping[str, Mapping[str, Any]]  # of arguments, by the name of the task
 PAYLOADS = frozenset({
     *("args", "progress", "preview", "result", "error", "errors", "reason", "risk"),  # of tasks
     *("about", "signed", "before", "after", "end_reason"),  # of approvals
-    *("answer", "arguments", "body", "content", "description", "detail", "excerpt", "memory", "message", "pattern", "payload"),
-    *("facts", "prompt", "purpose", "said", "sentence", "summary", "text"),
+    *("answer", "arguments", "body", "content", "description", "detail", "excerpt", "memory", "message"),
+    *("facts", "pattern", "payload", "prompt", "purpose", "said", "sentence", "summary", "text"),
 })  # fmt: skip
 
 
@@ -45,6 +46,15 @@ async def is_masked_for(services: Services, caller: Caller | None) -> bool:
     if caller is None or Permission.READ_PAYLOADS in caller.permissions:
         return False
     return any(await _secrets(services))
+
+
+async def refuse_masks(services: Services, caller: Caller | None, args: object) -> None:
+    """Raise InvalidTask if new arguments contain a mask: they would replace the value that the caller does not see."""
+    if has_mask(args) and await is_masked_for(services, caller):
+        raise InvalidTask(
+            f"the arguments contain {MASKED}, which stands for a value that you do not see; ask the author, or someone"
+            " with the permission read_payloads, to change them. Nothing was stored."
+        )
 
 
 async def _secrets(services: Services) -> tuple[MaskRules, Schemas]:

@@ -114,6 +114,11 @@ def has_secrets(schema: object) -> bool:
     return isinstance(schema, list) and any(map(has_secrets, schema))
 
 
+def has_mask(value: object) -> bool:
+    """Whether a JSON value contains a mask."""
+    return MASKED in _texts(value)
+
+
 class PayloadMask:
     """Masks the payloads of one task, whose arguments are known, or of anything else."""
 
