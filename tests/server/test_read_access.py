@@ -203,6 +203,10 @@ async def test_an_account_of_an_earlier_version_keeps_reading_everything(server:
     await server.stores.documents.write([DocumentWrite(kind="user", id="old", body=body, seen=document.version)])
     assert (await server.ask("GET", f"{API}/tasks/{task}", by="old")).status == 200
     assert (await server.ask("GET", f"{API}/users/old", by=Role.VIEWER)).json()["reads"] == "all"
+    health = (await server.ask("GET", f"{API}/health")).json()["findings"]
+    [finding] = [each for each in health if each["check"] == "accounts"]
+    assert "old" in finding["sentence"]
+    assert "--reads own" in finding["advice"]
 
 
 async def test_a_role_that_reads_everything_lifts_the_limit(server: ServerHarness) -> None:
@@ -239,6 +243,14 @@ async def test_a_comment_needs_a_task_that_the_account_reads(server: ServerHarne
     task = (await server.task())["id"]
     answer: Answer = await server.ask("POST", f"{API}/approvals/{task}/comment", {"text": "hello"}, by=Role.AGENT)
     assert (answer.status, answer.code) == (404, "unknown_task")
+
+
+async def test_a_dependency_on_a_task_of_others_is_unknown(server: ServerHarness) -> None:
+    theirs, own = (await server.task())["id"], (await server.task(Role.AGENT))["id"]
+    for after, status in ((theirs, 422), (NOBODYS, 422), (own, 201)):
+        answer = await server.ask("POST", f"{API}/tasks", {"name": "greet", "after": [after]}, by=Role.AGENT)
+        assert answer.status == status, answer
+        assert status == 201 or answer.code == "unknown_dependency"
 
 
 async def test_a_limited_token_of_an_account_that_reads_everything_does_too(server: ServerHarness) -> None:

@@ -8,6 +8,7 @@ from msgspec import structs
 from ade.accounts.model import (
     LONGEST_LABEL,
     MAX_TOKEN_MS,
+    READING_ROLES,
     Caller,
     Directory,
     InvalidAccount,
@@ -122,6 +123,12 @@ def is_grant(before: User, after: User) -> bool:
         or (after.reads is Reads.ALL and before.reads is not Reads.ALL)
         or (after.queues, after.names) != (before.queues, before.names)
     )
+
+
+def reads_as_before(user: User) -> bool:
+    """Whether a program reads everything although its roles do not: by choice, or since before read limits."""
+    is_program = not user.is_human and Permission.READ in user.permissions
+    return is_program and user.reads is Reads.ALL and READING_ROLES.isdisjoint(user.roles)
 
 
 # Ownership. A task belongs to its author, and to the owner of the service account that is its author.

@@ -13,6 +13,7 @@ from ade.events.feed import events_after
 from ade.server.health import (
     Finding,
     FindingsVerdict,
+    of_accounts,
     of_audit,
     of_invariants,
     of_queues,
@@ -79,6 +80,6 @@ async def _of_server(session: "Session", url: str) -> list[Finding]:
 
 
 async def _examine(stores: Stores) -> AsyncIterator[Finding]:
-    for part in (of_store, of_invariants, of_workers, of_queues, partial(of_readers, lag=events_after)):
+    for part in (of_store, of_invariants, of_workers, of_queues, of_accounts, partial(of_readers, lag=events_after)):
         async for finding in part(stores):
             yield finding
