@@ -81,6 +81,17 @@ async def test_a_viewer_sees_masks_and_an_operator_the_values(server: ServerHarn
     assert seen["progress"] == {"with": MASKED, "api_token": MASKED}
 
 
+async def test_of_large_arguments_nothing_is_repeated(server: ServerHarness) -> None:
+    """They are not in the record: a list does not load them to find their secrets in other text."""
+    for _ in range(2):
+        await server.task(name="pay", args={**ARGS, "to": "x" * 200_000}, description=f"with {SECRET}")
+    [one, other] = (await server.ask("GET", f"{API}/tasks", by=Role.VIEWER)).json()["items"]
+    assert (one["description"], other["description"]) == (MASKED, MASKED)
+    alone = await server.ask("GET", f"{API}/tasks/{one['id']}?whole=true", by=Role.VIEWER)
+    assert alone.json()["description"] == f"with {MASKED}"
+    assert SECRET not in alone.body.decode()
+
+
 async def test_streams_are_masked_too(server: ServerHarness) -> None:
     task = await paid(server)
     assert SECRET not in await first_events(server, Role.VIEWER, "task.failed")

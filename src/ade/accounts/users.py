@@ -17,6 +17,7 @@ from ade.accounts.model import (
     PASSWORD_CHANGED,
     PASSWORD_SET,
     RATES,
+    READING_ROLES,
     ROLES_CHANGED,
     SESSION_ENDED,
     TOKEN_REVOKED,
@@ -252,7 +253,7 @@ async def add_user(
         linked, moved = await _linked(stores, new)
         payload: dict[str, object] = {"account": new.id, "roles": sorted(new.roles), "is_human": new.is_human}
         payload |= {name: value for name in ("owner", "person") if (value := getattr(linked, name))}
-        payload |= _access(linked)
+        payload |= {} if not READING_ROLES.isdisjoint(linked.roles) else _access(linked)
         payload["digest"] = record_digest(linked)
         event = Event(type=USER_ADDED, at=now, actor=actor, payload=with_login(payload, login))
         writes, events = _moves(moved, linked.person, now=now, actor=actor, login=login)

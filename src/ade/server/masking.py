@@ -11,7 +11,7 @@ from msgspec import Raw, Struct, structs
 
 from ade.accounts.model import Caller, Permission
 from ade.approvals.model import FieldChange
-from ade.errors import InvalidTask
+from ade.errors import AdeError, InvalidTask
 from ade.server.context import Services
 from ade.tasks.identifiers import is_task_id
 from ade.tasks.model import Schedule, Task
@@ -86,17 +86,22 @@ class AnswerMask:
         missing = [task_id for task_id, task in named.items() if task is None]
         if missing:
             named |= zip(missing, await self._services.stores.tasks.get(missing), strict=True)
-        for task_id, task in named.items():
-            if task is not None:
-                self._masks[task_id] = await self._of_task(task)
+        tasks = [task for task in named.values() if task is not None]
+        for task in tasks:
+            self._masks[task.id] = await self._of_task(task, loads=len(tasks) == 1)
         masked: T = self._value(answer, PayloadMask(self._rules))
         return masked
 
-    async def _of_task(self, task: Task) -> PayloadMask | None:
+    async def _of_task(self, task: Task, *, loads: bool) -> PayloadMask | None:
+        """Return the mask of a task. Large arguments are loaded for one task alone: for a list, that takes too long."""
         if self._own.is_own(task):
             return None
-        args = msgspec.json.decode(await self._services.payloads.load(task.args))
-        return PayloadMask(self._rules, self._schemas.get(task.name), args)
+        schema = self._schemas.get(task.name)
+        try:
+            args = None if is_reference(task.args) and not loads else await self._services.payloads.load(task.args)
+            return PayloadMask(self._rules, schema, msgspec.json.decode(args or b""))
+        except (AdeError, msgspec.MsgspecError, RecursionError):
+            return PayloadMask(self._rules, schema, hides_all=True)
 
     def _value(self, value: Any, usual: PayloadMask) -> Any:
         if isinstance(value, Struct):
@@ -116,7 +121,8 @@ class AnswerMask:
             if value is None:
                 continue
             if name == "arguments" and hasattr(record, "task_id"):  # the beginning of the arguments, on one line
-                changed[name] = value if mask.args is None else beginning_of(Raw(msgspec.json.encode(mask.args)))
+                line = value if mask.args is None else beginning_of(Raw(msgspec.json.encode(mask.args)))
+                changed[name] = mask.value(line)
             elif isinstance(record, FieldChange) and name in ("before", "after") and record.path.startswith("args."):
                 changed[name] = mask.at(record.path.removeprefix("args."), value)
             elif name == "args" and isinstance(value, Raw):

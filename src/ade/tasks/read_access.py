@@ -120,11 +120,22 @@ def has_mask(value: object) -> bool:
 
 
 class PayloadMask:
-    """Masks the payloads of one task, whose arguments are known, or of anything else."""
+    """Masks the payloads of one task, whose arguments are known, or of anything else.
 
-    def __init__(self, rules: MaskRules, schema: Mapping[str, Any] | None = None, args: object = None) -> None:
+    With `hides_all`, every text is masked: the arguments are not known, and could be repeated in it.
+    """
+
+    def __init__(
+        self,
+        rules: MaskRules,
+        schema: Mapping[str, Any] | None = None,
+        args: object = None,
+        *,
+        hides_all: bool = False,
+    ) -> None:
         self._rules = rules
         self._schema = schema
+        self._hides_all = hides_all
         self._secrets: set[str] = set()
         self.paths: list[str] = []  # of the masked arguments
         self.args = self._arguments(args, "", keep=True) if args is not None else None
@@ -242,6 +253,8 @@ class PayloadMask:
         return Raw(msgspec.json.encode(self.value(value)))
 
     def _text(self, text: str) -> str:
+        if self._hides_all:
+            return MASKED
         return self._rules.text(text if self._found is None else self._found.sub(MASKED, text))
 
 
