@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ade.accounts import users
-from ade.accounts.users import HashCost
+from ade.accounts.passwords import HashCost
 from ade.testing import TestClock
 from tests import depth, summary
 from tests.conformance.backends import BACKENDS, sound

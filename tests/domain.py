@@ -1,6 +1,7 @@
 """The records, ports, and services of ADE that tests of many features use, so that a moved module changes one line."""
 
 from ade.accounts.authentication import local_caller
+from ade.accounts.authorization import RATES, RateClass
 from ade.accounts.model import (
     Caller,
     InvalidAccount,
@@ -12,9 +13,10 @@ from ade.accounts.model import (
     UnknownAccount,
     User,
 )
+from ade.accounts.passwords import HashCost
 from ade.accounts.sessions import confirm, use_session
 from ade.accounts.tokens import create_token, list_tokens, revoke_token, use_token
-from ade.accounts.users import UserChanges, add_user, change_user, fingerprint, set_password
+from ade.accounts.users import UserChanges, add_user, change_user, fingerprint, list_users, set_password
 from ade.agents.conversations.durable_inbox import DurableInbox
 from ade.agents.conversations.inbox import BlockedReason, ClearReason, Inbox, InboxChange, ReturnReason, unused
 from ade.agents.conversations.model import InboxLimits
@@ -67,6 +69,7 @@ from ade.tasks.model import AfterFailure, Definition, Effect, OutputLine, Queue,
 from ade.tasks.options import NewDefinition, NewTask
 from ade.tasks.outcomes import Failed, Released, Succeeded
 from ade.tasks.payloads import Payloads
+from ade.tasks.read_access import ReadScope
 from ade.webhooks.deliveries import DeliveryResponse, DeliveryTaskArguments
 from ade.webhooks.destinations import NetworkPolicy, networks_of
 from ade.webhooks.dispatch import deliver
@@ -83,6 +86,7 @@ __all__ = [
     "FINAL_EVENTS",
     "LAST_MOMENT",
     "PRIORITIES",
+    "RATES",
     "ROUTES",
     "ROUTE_OF",
     "RULES",
@@ -122,6 +126,7 @@ __all__ = [
     "GuardOccasion",
     "GuardRulesVerdict",
     "HandlerMode",
+    "HashCost",
     "HttpClient",
     "Inbox",
     "InboxChange",
@@ -145,6 +150,8 @@ __all__ = [
     "Permission",
     "ProtocolName",
     "Queue",
+    "RateClass",
+    "ReadScope",
     "ReauthenticationNeeded",
     "RedisMaintenance",
     "RedisSettings",
@@ -192,6 +199,7 @@ __all__ = [
     "is_past_retention",
     "is_task_id",
     "list_tokens",
+    "list_users",
     "local_caller",
     "lose_lease",
     "migrations",

@@ -6,12 +6,10 @@ import pytest
 from msgspec import Raw, structs
 
 from ade.accounts.model import (
-    RATES,
     Caller,
     InvalidToken,
     NotAuthenticated,
     Permission,
-    RateClass,
     TooManyRequests,
     UnknownAccount,
     UnknownToken,
@@ -19,7 +17,7 @@ from ade.accounts.model import (
 from ade.accounts.users import USERS, UserChanges, change_user, get_user, take
 from ade.testing import TestClock
 from tests.accounts.conftest import Hire, everything, told
-from tests.domain import DocumentWrite, Stores, create_token, list_tokens, revoke_token, use_token
+from tests.domain import RATES, DocumentWrite, RateClass, Stores, create_token, list_tokens, revoke_token, use_token
 from tests.stores.interleaved_writes import meanwhile
 
 DAY_MS = 86_400_000

@@ -7,9 +7,8 @@ from msgspec import structs
 
 from ade import Status, read, write
 from ade.tasks.decisions import discard, edit
-from ade.tasks.read_access import ReadScope
 from tests.conformance.scene import Scene
-from tests.domain import Queue, TaskQuery
+from tests.domain import Queue, ReadScope, TaskQuery
 
 
 async def found(scene: Scene, **conditions: object) -> list[str]:

@@ -5,9 +5,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from ade.accounts.users import list_users
 from tests.accounts.issued_tokens import OWNER, token_of
-from tests.domain import ROUTE_OF, ROUTES, DocumentWrite, Permission, Role, Stores, User, add_user, create_token
+from tests.domain import (
+    ROUTE_OF,
+    ROUTES,
+    DocumentWrite,
+    Permission,
+    Role,
+    Stores,
+    User,
+    add_user,
+    create_token,
+    list_users,
+)
 from tests.server.conftest import Answer, ServerHarness
 
 API = "/api/v1"

@@ -7,14 +7,12 @@ from collections.abc import Mapping
 
 from ade.accounts import sessions
 from ade.accounts.api import ChangeOwnPassword, ConfirmSession, ListSessions, SignIn, UseLoginLink
+from ade.accounts.authorization import RATES, Rate, RateClass
 from ade.accounts.model import (
-    RATES,
     Caller,
     LoginSession,
     NotAuthenticated,
     Permission,
-    Rate,
-    RateClass,
     UnknownAccount,
     UnknownSession,
     User,

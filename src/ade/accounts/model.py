@@ -1,4 +1,4 @@
-"""Records, rules, and errors of accounts: users, permissions, tokens, login sessions, login links, rate limits."""
+"""Records, rules, and errors of accounts: users, permissions, tokens, login sessions, login links."""
 
 import re
 import unicodedata
@@ -297,32 +297,6 @@ def link_address(base_url: str, secret: str) -> str:
     return f"{base_url}/login#{secret}"
 
 
-# Rate limits per account, by class of request.
-
-
-class RateClass(StrEnum):
-    """Classes of requests that are counted separately."""
-
-    __hash__ = str.__hash__  # an Enum's own is a Python function
-
-    READ = auto()
-    WRITE = auto()
-    VOTE = auto()
-    LOGIN = auto()
-    CONFIRM = auto()  # password confirmation: failed sign-ins from outside must not block it
-
-
-Rate = tuple[int, int]  # number of requests, and period in milliseconds
-
-RATES: Mapping[RateClass, Rate] = {
-    RateClass.READ: (6_000, 60_000),
-    RateClass.WRITE: (3_000, 60_000),
-    RateClass.VOTE: (60, 60_000),
-    RateClass.LOGIN: (10, 60_000),
-    RateClass.CONFIRM: (10, 60_000),
-}
-
-
 SYSTEM = "system"  # source of auxiliary tasks such as previews, and actor of automatic approvals
 
 
@@ -332,7 +306,6 @@ ROLES_CHANGED = "user.roles_changed"
 PASSWORD_SET, PASSWORD_CHANGED = "user.password_set_by_other", "user.password_changed"
 LOCAL = "local"  # the account of all callers without authentication; see `ade.server.addresses`
 _LONGEST_ID, _LONGEST_NAME, _MOST_ROLES = 100, 200, 50
-_MOST_BINDINGS, _LONGEST_BINDING = 100, 200
 _FORBIDDEN = frozenset("{}:/,\"'`")
 _ROLE = re.compile(r"[a-z0-9][a-z0-9._-]{0,49}")
 
@@ -409,20 +382,6 @@ def normal_roles(names: Iterable[str]) -> frozenset[str]:
     if len(roles) > _MOST_ROLES:
         raise InvalidAccount(f"an account has at most {_MOST_ROLES} roles, not {len(roles)}")
     return roles
-
-
-def normal_binding(what: str, values: Iterable[str]) -> tuple[str, ...]:
-    """Return queues or task names that an account is bound to, sorted and each once. Raises InvalidAccount."""
-    bound = tuple(sorted(set(values)))
-    if len(bound) > _MOST_BINDINGS:
-        raise InvalidAccount(f"an account is bound to at most {_MOST_BINDINGS} {what}, not {len(bound)}")
-    for value in bound:
-        if not 1 <= len(value) <= _LONGEST_BINDING or not value.isprintable():
-            raise InvalidAccount(
-                f"{value[:60]!r} is not one of the {what} that an account can be bound to: use 1 to"
-                f" {_LONGEST_BINDING} printable characters"
-            )
-    return bound
 
 
 def check_user(user: User) -> None:

@@ -245,7 +245,8 @@ async def respond_to_approval(services: Services, request: RequestContext, task_
     if body.decision is Decision.REQUEST_CHANGES and not body.reason.strip():
         raise InvalidTask("describe the requested changes in the reason, which the author reads")
     task, gate = await gate_to_vote(services, task_id, body.approval)
-    await refuse_masks(services, request.caller, body.args)
+    if body.args is not None:
+        await refuse_masks(services, request.caller, body.args)
     ballot = VoteRequest(
         voter=account,
         decision=body.decision,

@@ -16,6 +16,7 @@ The declaration decides who can call an operation. `request.access is RouteAcces
 objects: `check_own` reports any other object as not found.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,6 +35,7 @@ from ade.server.pagination import Page, read_cursor, write_cursor
 from ade.server.problems import HttpFault, RequestRefused
 from ade.stores.ports import Stores
 from ade.tasks.model import Definition, Task
+from ade.tasks.read_access import ReadScope
 
 if TYPE_CHECKING:  # a command that reads one task loads none of these
     from ade.accounts.model import Caller
@@ -48,7 +50,6 @@ if TYPE_CHECKING:  # a command that reads one task loads none of these
     from ade.settings.sections import TaskSettings
     from ade.tasks.enqueue import TaskPlan
     from ade.tasks.payloads import Payloads
-    from ade.tasks.read_access import ReadScope
     from ade.tasks.service import CompletionWatcher
 
 
@@ -256,12 +257,10 @@ async def check_own(services: Services, request: RequestContext, author: str | N
 # Limited accounts: what they read of tasks. The rule is in `ade.tasks.read_access`.
 
 
-def scope_of(caller: "Caller | None") -> "ReadScope | None":
+def scope_of(caller: "Caller | None") -> ReadScope | None:
     """Return the tasks that the caller reads; None: all of them."""
     if caller is None or caller.reads_everything:
         return None
-    from ade.tasks.read_access import ReadScope
-
     user = caller.user
     works = Permission.WORK in user.permissions
     return ReadScope(account=user.id, works=works, queues=user.queues, names=user.names)
@@ -274,7 +273,7 @@ async def check_readable(services: Services, caller: "Caller | None", task: Task
         raise unknown
 
 
-async def allows(services: Services, scope: "ReadScope", task: Task) -> bool:
+async def allows(services: Services, scope: ReadScope, task: Task) -> bool:
     """Whether a limited account reads the task. Its parent is read only if that decides."""
     if scope.allows(task):
         return True
@@ -284,7 +283,7 @@ async def allows(services: Services, scope: "ReadScope", task: Task) -> bool:
     return scope.allows(task, parent)
 
 
-async def readable_ids(services: Services, scope: "ReadScope", task_ids: Iterable[str]) -> set[str]:
+async def readable_ids(services: Services, scope: ReadScope, task_ids: Iterable[str]) -> set[str]:
     """Return those of these tasks that exist and that a limited account reads."""
     asked = list(dict.fromkeys(task_ids))
     tasks = [task for task in await services.stores.tasks.get(asked) if task is not None] if asked else []
@@ -292,6 +291,15 @@ async def readable_ids(services: Services, scope: "ReadScope", task_ids: Iterabl
     found = await services.stores.tasks.get(list(dict.fromkeys(above))) if above else []
     parents = {parent.id: parent for parent in found if parent is not None}
     return {task.id for task in tasks if scope.allows(task, parents.get(task.parent_id or ""))}
+
+
+def may_be_masked(services: Services, caller: "Caller | None") -> bool:
+    """Whether payloads must be masked for this caller: `masked_for` of `ade.server.masking` does. Nothing is, for up to
+    a second after no secrets were found."""
+    if caller is None or Permission.READ_PAYLOADS in caller.permissions:
+        return False
+    clear_until: float = services.masks.get("clear_until", 0.0)
+    return time.monotonic() >= clear_until
 
 
 async def readable_events(services: Services, caller: "Caller | None", events: Sequence[Event]) -> Sequence[Event]:

@@ -3,6 +3,7 @@
 A field is a payload by its name, in any record of any answer, so that no new record can be forgotten.
 """
 
+import time
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -12,13 +13,14 @@ from msgspec import Raw, Struct, structs
 from ade.accounts.model import Caller, Permission
 from ade.approvals.model import FieldChange
 from ade.errors import AdeError, InvalidTask
-from ade.server.context import Services
+from ade.server.context import Services, may_be_masked
 from ade.tasks.identifiers import is_task_id
 from ade.tasks.model import Schedule, Task
 from ade.tasks.payloads import beginning_of, is_reference
 from ade.tasks.read_access import MASKED, MaskRules, PayloadMask, ReadScope, has_mask, has_secrets
 
 T = TypeVar("T")
+_CLEAR_S = 1.0
 Schemas = Mapping[str, Mapping[str, Any]]  # of arguments, by the name of the task
 PAYLOADS = frozenset({
     *("args", "progress", "preview", "result", "error", "errors", "reason", "risk"),  # of tasks
@@ -33,10 +35,11 @@ async def masked_for(services: Services, caller: Caller | None, answer: T) -> T:
 
     Payloads of tasks that the caller wrote or ran are not masked.
     """
-    if caller is None or Permission.READ_PAYLOADS in caller.permissions:
+    if caller is None or not may_be_masked(services, caller):
         return answer
     rules, schemas = await _secrets(services)
     if not rules and not schemas:
+        services.masks["clear_until"] = time.monotonic() + _CLEAR_S
         return answer
     return await AnswerMask(services, caller, rules, schemas).over(answer)
 

@@ -81,7 +81,7 @@ def bound_queues(account: str, bound: Sequence[str], wanted: Sequence[str]) -> t
 
 
 MASKED = "[masked]"
-SECRET = "x-secret"
+KEYWORD = "x-secret"
 _SHORTEST = 4  # characters: shorter secrets are masked in arguments, but not searched for in other text
 _DEEPEST = 64
 
@@ -110,7 +110,7 @@ class MaskRules:
 def has_secrets(schema: object) -> bool:
     """Whether a schema declares any value as secret."""
     if isinstance(schema, dict):
-        return schema.get(SECRET) is True or any(map(has_secrets, schema.values()))
+        return schema.get(KEYWORD) is True or any(map(has_secrets, schema.values()))
     return isinstance(schema, list) and any(map(has_secrets, schema))
 
 
@@ -203,7 +203,7 @@ class PayloadMask:
     def _by_schema(self, value: Any, schema: Any, path: str, depth: int, *, keep: bool) -> Any:
         if not isinstance(schema, dict) or depth > _DEEPEST or value == MASKED:
             return value
-        if schema.get(SECRET) is True and value is not None:
+        if schema.get(KEYWORD) is True and value is not None:
             return self._secret(value, path, keep=keep)
         if isinstance(reference := schema.get("$ref"), str):
             value = self._by_schema(value, self._resolved(reference), path, depth + 1, keep=keep)

@@ -203,4 +203,5 @@ def _event(stores: Stores, kind: str, name: str, actor: str | None, about: dict[
 
 
 def unknown(name: str) -> UnknownSchedule:
+    """Build the error for a schedule that does not exist."""
     return UnknownSchedule(f"no schedule is named {name[:200]!r}", advice=UnknownSchedule.usual_advice)

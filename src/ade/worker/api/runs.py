@@ -27,7 +27,6 @@ from ade.tasks.identifiers import is_task_id
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import OutputLine, Task, Worker
 from ade.tasks.outcomes import Deferred, Failed, Outcome, Released, Succeeded, Withheld
-from ade.tasks.read_access import bound_names, bound_queues
 from ade.tasks.service import cancel_lock_waits, result_of
 from ade.worker.api.requests import (
     AppendOutput,
@@ -53,7 +52,7 @@ from ade.worker.api.requests import (
     report_of,
     run_ids,
 )
-from ade.worker.api.workers import check_held, held, registered, task_of, worker_of
+from ade.worker.api.workers import bound_claim, check_held, held, registered, task_of, worker_of
 from ade.worker.failures import failure_of as raised
 from ade.worker.failures import lock_lost
 
@@ -138,21 +137,19 @@ _MOST_IN_VAIN = 10  # consecutive polls that returned only tasks that must wait
 class ClaimRound:
     """One claim of a worker behind HTTP. It polls again when there may be work, until the wait time is over."""
 
-    def __init__(self, services: Services, worker: Worker, request: RequestContext, body: Claim) -> None:
+    def __init__(self, services: Services, worker: Worker, account: str, body: Claim) -> None:
         self._office = services
         self._worker = worker
-        self._account = account_of(request)
-        self._user = None if request.caller is None else request.caller.user
+        self._account = account
         self._body = body
         self._lease_ms = round(body.lease_s * 1000)
         self._names: frozenset[str] = frozenset()
-        self._queues: tuple[str, ...] = ()
         self._slow_look_s = _SLOW_LOOK_S
         self._is_capped = False  # its agent had no free unit
 
     async def run(self) -> list[RunGrant]:
         """Claim tasks, acquire their locks, and check their approvals; returns those that can start."""
-        self._names, self._queues = await self._served(), self._served_queues()
+        self._names = await self._served()
         wakeups, loop = self._office.stores.wakeups, asyncio.get_running_loop()
         until, look, in_vain = loop.time() + self._body.wait, 0, 0
         while True:
@@ -195,8 +192,6 @@ class ClaimRound:
         named = frozenset(self._worker.names if self._body.names is None else self._body.names)
         if not named:
             raise InvalidTask("name the tasks that the worker can run, in the claim or in its registration")
-        if self._user is not None:
-            named = bound_names(self._account, self._user.names, named)
         if not (names := frozenset(name for name in named if not is_own_step(name))):
             raise InvalidTask(
                 f"{', '.join(sorted(named))[:200]}: these are internal tasks of ADE, which only its own workers run;"
@@ -212,11 +207,6 @@ class ClaimRound:
         if any(each.name in served and each.rate_count is not None for each in definitions):
             self._slow_look_s = _LIMITED_LOOK_S
         return served
-
-    def _served_queues(self) -> tuple[str, ...]:
-        """Return the queues to claim from, within the binding of the account. Raises NotPermitted."""
-        queues = tuple(self._worker.queues if self._body.queues is None else self._body.queues)
-        return queues if self._user is None else bound_queues(self._account, self._user.queues, queues)
 
     async def _claim(self, look: int, *, is_first: bool) -> list[Task]:
         body, worker, stores = self._body, self._worker, self._office.stores
@@ -236,7 +226,7 @@ class ClaimRound:
                 worker_id=worker.id,
                 run_ids=given,
                 names=self._names,
-                queues=self._queues,
+                queues=tuple(worker.queues if body.queues is None else body.queues),
                 capabilities=frozenset(worker.capabilities if body.capabilities is None else body.capabilities),
                 lease_ms=self._lease_ms,
                 may_be_repeated=body.request_id is not None and is_first,
@@ -337,16 +327,16 @@ async def _check(services: Services, task: Task, version: str) -> Outcome | None
 # A run belongs to the account that claimed it, and its ID is the fencing token: a run that has lost its task gets 409,
 # and repeating a request after a lost response has no second effect.
 
-
 _LARGEST_PROGRESS = 256 * 1024  # bytes
 
 
 @operation("POST /runs/claim", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
 async def claim_tasks(services: Services, request: RequestContext, body: Claim) -> Claimed:
     """Take tasks that are due; may wait for some. Locks of a task are held when it is returned; a task that must wait
-    for locks or for people is not returned."""
+    for locks or for people is not returned. Of a bound account, only its queues and names are claimed."""
     worker = await registered(services, request, body.worker)
-    return Claimed(runs=await ClaimRound(services, worker, request, body).run())
+    within = bound_claim(request, worker, body)
+    return Claimed(runs=await ClaimRound(services, worker, account_of(request), within).run())
 
 
 @operation("POST /runs/heartbeat", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)

@@ -26,7 +26,7 @@ from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, Task, Worker, capabilities_of
 from ade.tasks.options import NewDefinition, definition_of
 from ade.tasks.read_access import bound_names, bound_queues
-from ade.worker.api.requests import ListWorkers, RegisterWorker
+from ade.worker.api.requests import Claim, ListWorkers, RegisterWorker
 from ade.worker.views import WorkerView, view, view_workers
 
 # Names that an account has defined over HTTP. Definitions are permanent, so their number is limited.
@@ -324,6 +324,16 @@ async def register_worker(
     await stores.workers.register(worker, definitions, ttl_ms)
     steady = stores.clock.steady()
     return view(structs.replace(worker, heartbeat_until=steady + ttl_ms), now=now, steady=steady)
+
+
+def bound_claim(request: RequestContext, worker: Worker, body: Claim) -> Claim:
+    """Return the claim within the binding of the account, as it is now. Raises NotPermitted if nothing is left."""
+    user = None if request.caller is None else request.caller.user
+    if user is None or not (user.names or user.queues):
+        return body
+    names = bound_names(user.id, user.names, worker.names if body.names is None else body.names)
+    queues = bound_queues(user.id, user.queues, worker.queues if body.queues is None else body.queues)
+    return structs.replace(body, names=sorted(names), queues=list(queues))
 
 
 def _bound(request: RequestContext, body: RegisterWorker) -> tuple[list[NewDefinition], tuple[str, ...]]:
