@@ -23,6 +23,9 @@ from tests.stores.interleaved_writes import meanwhile
 DAY_MS = 86_400_000
 
 
+ALL_OF_BOT = {Permission.READ, Permission.READ_PAYLOADS, Permission.ENQUEUE}
+
+
 @pytest.fixture(autouse=True)
 async def staff(hire: Hire) -> None:
     await hire("ada", "admin")
@@ -36,13 +39,13 @@ async def test_a_token_speaks_for_its_account(stores: Stores) -> None:
 
     assert secret.startswith("ade_")
     assert len(secret) >= 47
-    assert (caller.user.id, caller.permissions) == ("bot", frozenset({Permission.READ, Permission.ENQUEUE}))
+    assert (caller.user.id, caller.permissions) == ("bot", ALL_OF_BOT)
     event = (await stores.events.read(0, 100))[-1]
     assert (event.type, event.actor) == ("token.created", "ada")
     assert event.payload == {
         "account": "bot",
         "token": token.id,
-        "scopes": ["enqueue", "read"],
+        "scopes": ["enqueue", "read", "read_payloads"],
         "expires_at": token.expires_at,
     }
 
@@ -262,4 +265,4 @@ async def test_a_token_from_before_is_read_and_depends_on_its_account_alone(stor
     caller = await use_token(stores, secret)
 
     assert caller.creator is None
-    assert caller.permissions == {Permission.READ, Permission.ENQUEUE}
+    assert caller.permissions == ALL_OF_BOT

@@ -4,10 +4,9 @@ from contextlib import suppress
 
 from ade.accounts import sessions, tokens, users
 from ade.accounts.authentication import authenticate, log_foreign_access
-from ade.accounts.users import fingerprint
 from ade.approvals import delegations
 from ade.server.credentials import Credentials
-from tests.domain import Delegation, HashCost, NotAuthenticated, Stores, User, open_stores
+from tests.domain import Delegation, HashCost, NotAuthenticated, Stores, User, fingerprint, open_stores
 
 _PASSWORD, _CHEAP = "correct horse battery staple", HashCost(n=2, r=1, p=1)
 
