@@ -196,7 +196,7 @@ def _come_back_ms() -> int:
 
 
 async def _lines(
-    service: ServerServices, task_id: str, after: int, still_may: Still, caller: Caller | None
+    service: ServerServices, task_id: str, after: int, still_may: Still, caller: Caller | None = None
 ) -> AsyncIterator[bytes]:
     """Yield lines until the task is final and every line was sent.
 
