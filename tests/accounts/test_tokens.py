@@ -23,7 +23,7 @@ from tests.stores.interleaved_writes import meanwhile
 DAY_MS = 86_400_000
 
 
-ALL_OF_BOT = {Permission.READ, Permission.READ_PAYLOADS, Permission.ENQUEUE}
+ALL_OF_BOT = frozenset({Permission.READ, Permission.READ_PAYLOADS, Permission.ENQUEUE})
 
 
 @pytest.fixture(autouse=True)

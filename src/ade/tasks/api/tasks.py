@@ -135,8 +135,8 @@ async def _tasks_by_id(services: Services, query: ListTasks, scope: ReadScope | 
     ids = query.ids[begin : begin + query.limit]
     known = [task_id for task_id in ids if is_task_id(task_id)]
     if scope is not None:
-        shown = await readable_ids(services, scope, known)
-        known = [task_id for task_id in known if task_id in shown]
+        readable = await readable_ids(services, scope, known)
+        known = [task_id for task_id in known if task_id in readable]
     found = [task for task in await services.stores.tasks.get(known) if task is not None]
     sizes = accumulate(size_of([task]) for task in found)
     shown = found[: max(sum(size <= LARGEST_PAGE for size in sizes), 1)]
