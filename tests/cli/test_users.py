@@ -147,7 +147,7 @@ def test_an_account_is_switched_off_and_on(staff: Call) -> None:
     secret = staff("tokens", "create", "bot").out.strip()
 
     assert staff("users", "deactivate", "bot").out == "bot: deactivated, agent; reads its own tasks\n"
-    assert staff("users", "activate", "bot").out == "bot: active, agent\n"
+    assert staff("users", "activate", "bot").out == "bot: active, agent; reads its own tasks\n"
 
     async def used(stores: Stores) -> object:
         return await asyncio.gather(use_token(stores, secret), return_exceptions=True)
