@@ -32,6 +32,7 @@ async def _administer(stores: Stores) -> None:
     await users.add_user(stores, User(id="bob-ops", person="bob"))
     await users.change_user(stores, "bob-ops", users.UserChanges(person=""))
     await users.change_user(stores, "bot", users.UserChanges(owner="bob"))
+    await users.change_user(stores, "bot", users.UserChanges(queues=("mail",), names=("send",)))
     for login in ("", "root"):  # of the person who changes it on the store itself
         await tokens.create_token(stores, "bot", login=login)
         for actor in ("ada", "bob"):
