@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ade.accounts import users
-from ade.accounts.users import HashCost
+from ade.accounts import passwords
 from ade.testing import TestClock
 from tests import depth, summary
 from tests.conformance.backends import BACKENDS, sound
-from tests.domain import Payloads, Stores
+from tests.domain import HashCost, Payloads, Stores
 from tests.server.operations import ops
 from tests.servers.plugin import server_binary, server_pool
 from tests.servers.pool import NoSuchServer
@@ -56,8 +55,10 @@ def queue(stores: Stores, payloads: Payloads, clock: TestClock) -> QueueDriver:
 @pytest.fixture
 def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hashes that cost next to nothing, for tests that hash and check in this process alone."""
-    hashing = users._scrypt
-    monkeypatch.setattr(users, "_scrypt", lambda password, salt, _: hashing(password, salt, HashCost(n=2, r=1, p=1)))
+    hashing = passwords._scrypt
+    monkeypatch.setattr(
+        passwords, "_scrypt", lambda password, salt, _: hashing(password, salt, HashCost(n=2, r=1, p=1))
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,6 +1,7 @@
 """The records, ports, and services of ADE that tests of many features use, so that a moved module changes one line."""
 
 from ade.accounts.authentication import local_caller
+from ade.accounts.authorization import RATES, RateClass
 from ade.accounts.model import (
     Caller,
     InvalidAccount,
@@ -12,9 +13,10 @@ from ade.accounts.model import (
     UnknownAccount,
     User,
 )
+from ade.accounts.passwords import HashCost
 from ade.accounts.sessions import confirm, use_session
 from ade.accounts.tokens import create_token, list_tokens, revoke_token, use_token
-from ade.accounts.users import UserChanges, add_user, change_user, fingerprint, get_user, set_password
+from ade.accounts.users import UserChanges, add_user, change_user, fingerprint, get_user, list_users, set_password
 from ade.agents.conversations.durable_inbox import DurableInbox
 from ade.agents.conversations.inbox import BlockedReason, ClearReason, Inbox, InboxChange, ReturnReason, unused
 from ade.agents.conversations.model import InboxLimits
@@ -76,6 +78,7 @@ from ade.tasks.options import NewDefinition, NewTask
 from ade.tasks.outcomes import Failed, Released, Succeeded
 from ade.tasks.overview import overview
 from ade.tasks.payloads import Payloads
+from ade.tasks.read_access import ReadScope
 from ade.webhooks.deliveries import DeliveryResponse, DeliveryTaskArguments
 from ade.webhooks.destinations import NetworkPolicy, networks_of
 from ade.webhooks.dispatch import deliver
@@ -101,6 +104,7 @@ __all__ = [
     "PLAIN",
     "PRIORITIES",
     "QUEUE",
+    "RATES",
     "REQUEST_BOUNDS",
     "ROUTES",
     "ROUTE_OF",
@@ -142,6 +146,7 @@ __all__ = [
     "GuardOccasion",
     "GuardRulesVerdict",
     "HandlerMode",
+    "HashCost",
     "HttpClient",
     "HttpRequest",
     "Inbox",
@@ -168,6 +173,8 @@ __all__ = [
     "Permission",
     "ProtocolName",
     "Queue",
+    "RateClass",
+    "ReadScope",
     "ReauthenticationNeeded",
     "RedisMaintenance",
     "RedisSettings",
@@ -226,6 +233,7 @@ __all__ = [
     "is_past_retention",
     "is_task_id",
     "list_tokens",
+    "list_users",
     "local_caller",
     "lose_lease",
     "migrations",

@@ -128,12 +128,26 @@ EVENTS: Mapping[str, Told] = {
         "a batch was not finished, and was returned to the head of the inbox", (*_BATCH, "reason")
     ),
     accounts_model.USER_ADDED: Told(
-        "an account was created", ("account", "roles", "is_human", "digest"), ("owner", "person", "login")
+        "an account was created; `reads`, `queues`, and `names` if no role reads everything",
+        ("account", "roles", "is_human", "digest"),
+        ("owner", "person", "reads", "queues", "names", "login"),
     ),
     accounts_model.USER_CHANGED: Told(
         "an account was changed; the event contains no secrets",
         ("account", "fields", "digest"),
-        ("roles", "roles_before", "person", "person_before", "owner", "owner_before", "is_active", "login"),
+        (
+            "roles",
+            "roles_before",
+            "person",
+            "person_before",
+            "owner",
+            "owner_before",
+            "is_active",
+            "reads",
+            "queues",
+            "names",
+            "login",
+        ),
     ),
     accounts_model.ROLES_CHANGED: Told(
         "in addition to `user.changed`, for the person behind the account: its roles were changed",
@@ -244,6 +258,7 @@ FIELDS: Mapping[str, str] = {
     "merged_count": "how many items",
     "model": "the model the agent works with",
     "name": "the name of the task, the setting, or the feature",
+    "names": "the tasks that the account is bound to; empty: none",
     "namespace": "the namespace of the lock",
     "new": "the new value; null: none is stored, so files and defaults apply",
     "new_worker": "the worker that took the task over",
@@ -260,6 +275,8 @@ FIELDS: Mapping[str, str] = {
     "queue": "the queue, or the task's queue",
     "queue_len": "how many items wait afterwards",
     "queue_len_after": "how many items wait afterwards",
+    "queues": "the queues that the account is bound to; empty: none",
+    "reads": "what the account reads, if no role reads everything: `own` or `all`",
     "reason": "the reason, from a person or from ADE",
     "request_id": "the lock request, which is also the grant",
     "roles": "all its roles after the change",

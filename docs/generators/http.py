@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from ade.accounts.model import Permission
 from ade.server.openapi import description
-from ade.server.operation import API, AuthLevel, ETagUse, OperationSignature, Route, shape_of
+from ade.server.operation import API, AuthLevel, ETagUse, OperationSignature, ReadRule, Route, shape_of
 from ade.server.problems import FAULTS
 from ade.server.request_body import USUAL
 from ade.server.route_table import ROUTES, SECTIONS
@@ -56,6 +57,10 @@ def _who(route: Route) -> str:
     if route.door is not AuthLevel.PERMISSION:
         return _WHO[route.door]
     needed = " or ".join(sorted(route.needs))
+    if route.reads is ReadRule.SCOPED:
+        return f"{needed} (own)"
+    if route.reads is ReadRule.ALL and Permission.READ in route.needs:
+        return f"{needed} (all)"
     return f"{needed}; others': {route.others}" if route.others is not None else needed
 
 

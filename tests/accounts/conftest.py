@@ -4,8 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ade.accounts.users import HashCost, add_user
-from tests.domain import Stores, User
+from tests.domain import HashCost, Stores, User, add_user
 
 CHEAP = HashCost(n=2, r=1, p=1)  # these passwords protect nothing
 PASSWORD = "correct horse battery staple"

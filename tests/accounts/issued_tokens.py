@@ -1,8 +1,7 @@
 """Accounts for tests that speak to a server: one for each role, made in the store behind it."""
 
-from ade.accounts.users import add_user, list_users
 from ade.server.operation import PROGRAMS
-from tests.domain import Role, Stores, User, create_token
+from tests.domain import Role, Stores, User, add_user, create_token, list_users
 
 OWNER = "owner-of-programs"
 _HOUR_MS = 3_600_000

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from ade.accounts import users
+from ade.accounts import passwords
 from ade.accounts.model import IDLE_MS, MAX_SESSION_MS, NotAuthenticated, Permission, TooManyRequests
 from ade.accounts.sessions import (
     SignInConditions,
@@ -60,14 +60,14 @@ async def test_a_wrong_password_and_an_unknown_name_look_alike(stores: Stores, n
 async def test_an_unknown_name_takes_the_same_work_and_the_same_limit(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worked: list[users.HashCost] = []
-    hashing = users._scrypt
+    worked: list[passwords.HashCost] = []
+    hashing = passwords._scrypt
 
-    def counted(password: str, salt: bytes, cost: users.HashCost) -> bytes:
+    def counted(password: str, salt: bytes, cost: passwords.HashCost) -> bytes:
         worked.append(cost)
         return hashing(password, salt, CHEAP)
 
-    monkeypatch.setattr(users, "_scrypt", counted)
+    monkeypatch.setattr(passwords, "_scrypt", counted)
     await change_user(stores, "bob", UserChanges(is_active=False))
     for name in ("nobody", "bob"):  # unknown, deactivated
         for _ in range(10):
@@ -76,7 +76,7 @@ async def test_an_unknown_name_takes_the_same_work_and_the_same_limit(
         with pytest.raises(TooManyRequests):
             await check_password(stores, name, PASSWORD)
 
-    assert worked == [users.USUAL] * 20
+    assert worked == [passwords.USUAL] * 20
 
 
 async def test_guessing_is_slowed_down_for_one_account_alone(stores: Stores, clock: TestClock) -> None:
@@ -94,12 +94,12 @@ async def test_guessing_is_slowed_down_for_one_account_alone(stores: Stores, clo
 
 
 async def test_the_cost_of_a_hash_is_its_own(stores: Stores) -> None:
-    known = await users.hashed(PASSWORD, users.HashCost(n=4, r=2, p=2))
+    known = await passwords.hashed(PASSWORD, passwords.HashCost(n=4, r=2, p=2))
 
     assert known.startswith("scrypt$4$2$2$")
-    assert await users.matches(PASSWORD, known)
-    assert not await users.matches(PASSWORD + "x", known)
-    assert known != await users.hashed(PASSWORD, users.HashCost(n=4, r=2, p=2))
+    assert await passwords.matches(PASSWORD, known)
+    assert not await passwords.matches(PASSWORD + "x", known)
+    assert known != await passwords.hashed(PASSWORD, passwords.HashCost(n=4, r=2, p=2))
 
 
 async def test_a_session_ends_when_it_is_not_used(stores: Stores, clock: TestClock) -> None:

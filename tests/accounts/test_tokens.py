@@ -6,12 +6,10 @@ import pytest
 from msgspec import Raw, structs
 
 from ade.accounts.model import (
-    RATES,
     Caller,
     InvalidToken,
     NotAuthenticated,
     Permission,
-    RateClass,
     TooManyRequests,
     UnknownAccount,
     UnknownToken,
@@ -19,10 +17,13 @@ from ade.accounts.model import (
 from ade.accounts.users import USERS, UserChanges, change_user, get_user, take
 from ade.testing import TestClock
 from tests.accounts.conftest import Hire, everything, told
-from tests.domain import DocumentWrite, Stores, create_token, list_tokens, revoke_token, use_token
+from tests.domain import RATES, DocumentWrite, RateClass, Stores, create_token, list_tokens, revoke_token, use_token
 from tests.stores.interleaved_writes import meanwhile
 
 DAY_MS = 86_400_000
+
+
+ALL_OF_BOT = frozenset({Permission.READ, Permission.READ_PAYLOADS, Permission.ENQUEUE})
 
 
 @pytest.fixture(autouse=True)
@@ -38,13 +39,13 @@ async def test_a_token_speaks_for_its_account(stores: Stores) -> None:
 
     assert secret.startswith("ade_")
     assert len(secret) >= 47
-    assert (caller.user.id, caller.permissions) == ("bot", frozenset({Permission.READ, Permission.ENQUEUE}))
+    assert (caller.user.id, caller.permissions) == ("bot", ALL_OF_BOT)
     event = (await stores.events.read(0, 100))[-1]
     assert (event.type, event.actor) == ("token.created", "ada")
     assert event.payload == {
         "account": "bot",
         "token": token.id,
-        "scopes": ["enqueue", "read"],
+        "scopes": ["enqueue", "read", "read_payloads"],
         "expires_at": token.expires_at,
     }
 
@@ -264,4 +265,4 @@ async def test_a_token_from_before_is_read_and_depends_on_its_account_alone(stor
     caller = await use_token(stores, secret)
 
     assert caller.creator is None
-    assert caller.permissions == {Permission.READ, Permission.ENQUEUE}
+    assert caller.permissions == ALL_OF_BOT

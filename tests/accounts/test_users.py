@@ -109,7 +109,8 @@ async def test_a_program_needs_a_person_who_answers_for_it(stores: Stores, hire:
     await hire("ada", "admin")
     bot = await hire("bot", "agent", is_human=False, owner="ADA")
 
-    assert (bot.owner, bot.permissions) == ("ada", frozenset({Permission.READ, Permission.ENQUEUE}))
+    assert bot.owner == "ada"
+    assert bot.permissions == {Permission.READ, Permission.READ_PAYLOADS, Permission.ENQUEUE}
     with pytest.raises(UnknownAccount):
         await hire("bot2", "agent", is_human=False, owner="nobody")
     with pytest.raises(InvalidAccount, match="active person"):

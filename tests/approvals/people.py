@@ -4,7 +4,7 @@ from typing import Any
 
 from ade import Task
 from ade.accounts.model import Caller, LoginSession, Permission, User
-from ade.accounts.users import HashCost, add_user, get_user
+from ade.accounts.users import add_user, get_user
 from ade.approvals import api as approvals_api
 from ade.approvals import api_rulebook
 from ade.approvals.api import AnswerApproval
@@ -12,7 +12,7 @@ from ade.approvals.api_rulebook import ApplyRulebook
 from ade.approvals.views import Voted
 from ade.server.operation import check_access
 from ade.tasks.api import create
-from tests.domain import ROUTE_OF, Decision, NewTask, RequestContext, create_token, use_token
+from tests.domain import ROUTE_OF, Decision, HashCost, NewTask, RequestContext, create_token, use_token
 from tests.server.operations import LOCAL, Operations
 
 ONE: dict[str, Any] = {"id": "one", "rules": [{"needed": 1, "roles": ["reviewer"]}]}

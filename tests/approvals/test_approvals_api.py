@@ -279,8 +279,8 @@ async def test_what_is_put_off_comes_back(ops: Operations) -> None:
 
 async def test_anybody_who_works_here_may_say_something(ops: Operations) -> None:
     await council(ops)
-    task = await held(ops)
     agent = await ops.account("helper", Role.AGENT)
+    task = await held(ops, "helper")
     form = NewComment(text="the name is right")
     said = await approvals_api.comment_on_approval(
         ops.services, ops.request(agent, "comment_on_approval"), task.id, form

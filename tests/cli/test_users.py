@@ -49,7 +49,7 @@ def test_accounts_are_listed_without_their_passwords(staff: Call) -> None:
 
     assert list(listed) == ["ada", "bob", "bot", "cyd"]
     assert (listed["bob"]["has_password"], listed["cyd"]["has_password"]) == (True, False)
-    assert (listed["bot"]["owner"], listed["bot"]["permissions"]) == ("ada", ["enqueue", "read"])
+    assert (listed["bot"]["owner"], listed["bot"]["permissions"]) == ("ada", ["enqueue", "read", "read_payloads"])
     assert "scrypt" not in answer.out
     assert staff("users").lines[0].split()[:3] == ["ACCOUNT", "STATE", "ROLES"]
 
@@ -146,8 +146,8 @@ def test_the_login_name_acts_where_nobody_else_is_named(shop: Call, monkeypatch:
 def test_an_account_is_switched_off_and_on(staff: Call) -> None:
     secret = staff("tokens", "create", "bot").out.strip()
 
-    assert staff("users", "deactivate", "bot").out == "bot: deactivated, agent\n"
-    assert staff("users", "activate", "bot").out == "bot: active, agent\n"
+    assert staff("users", "deactivate", "bot").out == "bot: deactivated, agent; reads its own tasks\n"
+    assert staff("users", "activate", "bot").out == "bot: active, agent; reads its own tasks\n"
 
     async def used(stores: Stores) -> object:
         return await asyncio.gather(use_token(stores, secret), return_exceptions=True)

@@ -8,7 +8,7 @@ from msgspec import structs
 from ade import Status, read, write
 from ade.tasks.decisions import discard, edit
 from tests.conformance.scene import Scene
-from tests.domain import Queue, TaskQuery
+from tests.domain import Queue, ReadScope, TaskQuery
 
 
 async def found(scene: Scene, **conditions: object) -> list[str]:
@@ -223,6 +223,47 @@ async def test_pages_of_a_team_follow_each_other(scene: Scene) -> None:
     second = await scene.stores.tasks.find(TaskQuery(team="t", limit=3, after=first.next))
     assert [task.id for page in (first, second) for task in page.tasks] == tasks[::-1]
     assert second.next is None
+
+
+async def test_a_scope_finds_exactly_what_its_account_reads(scene: Scene) -> None:
+    """The filter of each store is the rule of `ReadScope.allows`, with full pages."""
+    ids: list[str] = []
+    for author in (None, "bot", "botox"):
+        for queue in ("mail", "other"):
+            for name, worker in (("send", None), ("send", "http:bot:w1"), ("build", "http:botox:w1"), ("build", "bot")):
+                task = await scene.add(name, author_id=author, queue=queue)
+                if worker is not None:
+                    [claimed] = await scene.claim(worker=worker, names=[name], queues=(queue,))
+                    await scene.succeed(claimed)
+                child = await scene.add("other", author_id="ann", queue="third", parent_id=task.id)
+                ids += [task.id, child.id]
+    tasks = [await scene.get(task_id) for task_id in ids]
+    parents = {task.id: task for task in tasks}
+    scopes = [
+        ReadScope(account="bot"),
+        ReadScope(account="bot", works=True),
+        ReadScope(account="bot", queues=("mail",)),
+        ReadScope(account="bot", works=True, queues=("mail", "third"), names=("build",)),
+        ReadScope(account="nobody", works=True),
+    ]
+    for scope in scopes:
+        expected = [task.id for task in tasks if scope.allows(task, parents.get(task.parent_id or ""))]
+        assert await found(scene, scope=scope, oldest_first=True, limit=100) == expected
+        assert await found(scene, scope=scope, limit=100) == expected[::-1]
+        assert await found(scene, scope=scope, limit=100, name="build") == [
+            task_id for task_id in expected[::-1] if parents[task_id].name == "build"
+        ]
+        seen: list[str] = []
+        after, is_first = None, True
+        while is_first or after is not None:
+            page = await scene.stores.tasks.find(
+                TaskQuery(scope=scope, limit=5, after=after, oldest_first=True, budget=20_000)
+            )
+            assert len(page.tasks) == 5 or page.next is None
+            seen += [task.id for task in page.tasks]
+            after, is_first = page.next, False
+        assert seen == expected
+    assert len(expected) == 0
 
 
 async def test_a_pruned_task_is_found_no_more(scene: Scene) -> None:

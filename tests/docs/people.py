@@ -4,10 +4,9 @@ from contextlib import suppress
 
 from ade.accounts import sessions, tokens, users
 from ade.accounts.authentication import authenticate, log_foreign_access
-from ade.accounts.users import HashCost, fingerprint
 from ade.approvals import delegations
 from ade.server.credentials import Credentials
-from tests.domain import Delegation, NotAuthenticated, Stores, User, open_stores
+from tests.domain import Delegation, HashCost, NotAuthenticated, Stores, User, fingerprint, open_stores
 
 _PASSWORD, _CHEAP = "correct horse battery staple", HashCost(n=2, r=1, p=1)
 
@@ -33,6 +32,7 @@ async def _administer(stores: Stores) -> None:
     await users.add_user(stores, User(id="bob-ops", person="bob"))
     await users.change_user(stores, "bob-ops", users.UserChanges(person=""))
     await users.change_user(stores, "bot", users.UserChanges(owner="bob"))
+    await users.change_user(stores, "bot", users.UserChanges(queues=("mail",), names=("send",)))
     for login in ("", "root"):  # of the person who changes it on the store itself
         await tokens.create_token(stores, "bot", login=login)
         for actor in ("ada", "bob"):

@@ -90,7 +90,7 @@ async def test_what_is_no_filter_is_refused(ops: Operations, query: ListEvents) 
 
 async def test_whoever_may_look_sees_all_of_them(ops: Operations) -> None:
     await happened(ops, 1)
-    for role in (Role.VIEWER, Role.AGENT):
+    for role in (Role.VIEWER, Role.REVIEWER):
         request = ops.request(await ops.account(f"a-{role}", role), "list_events")
         assert "alert" in [
             event.type for event in (await events_api.list_events(ops.services, request, ListEvents())).items

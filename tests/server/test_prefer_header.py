@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.accounts.model import RATES, RateClass
 from ade.server.etags import Preference, read_prefer
 from ade.server.rate_limits import WEB_RATES, RateLimitRule, check_rate, limit_of, rate_headers
 from tests.depth import examples
-from tests.domain import RequestRefused, TrafficClass
+from tests.domain import RATES, RateClass, RequestRefused, TrafficClass
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from ade.accounts.model import (
     InvalidToken,
     NotAuthenticated,
     Permission,
+    Reads,
     Token,
     UnknownAccount,
     UnknownToken,
@@ -30,7 +31,7 @@ from ade.accounts.model import (
 from ade.accounts.views import CreatedLoginLink, CreatedToken, EndedSessions, UserView, view_user
 from ade.errors import NotPermitted
 from ade.server.context import RequestContext, Services, account_id, acting, check_own, cut, require_fresh_session
-from ade.server.operation import AuthLevel, ETagUse, RouteAccess, TrafficClass, operation
+from ade.server.operation import AuthLevel, ETagUse, ReadRule, RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page, VersionedRecord
 from ade.server.request_types import NEW_PASSWORD, Account, Form, PageSize, Password, RoleName, Secret, SecretForm
 
@@ -41,6 +42,7 @@ Roles = Annotated[list[Annotated[RoleName, Meta(min_length=1, max_length=100)]],
 _Shown = Annotated[str, Meta(max_length=200)]
 _Other = Annotated[str, Meta(max_length=200)]  # another account; empty: none
 _Label = Annotated[str, Meta(max_length=100)]
+Bindings = Annotated[list[Annotated[str, Meta(min_length=1, max_length=200)]], Meta(max_length=100)]
 _TokenSeconds = Annotated[float, Meta(ge=1, le=366 * 86_400.0)]
 _USUAL_S = 90 * 86_400.0
 
@@ -64,6 +66,9 @@ class NewUser(SecretForm, kw_only=True):
     person: _Other = ""  # another account of the same human: the two count once
     is_human: bool = True  # service accounts never vote; they have tokens and an owner
     owner: _Other = ""
+    reads: Reads = Reads.OWN  # of an account whose roles do not read everything, such as agents and workers
+    queues: Bindings = field(default_factory=list)  # the only queues from which its workers claim; empty: any
+    names: Bindings = field(default_factory=list)  # the only tasks that its workers claim; empty: any
     password: Annotated[Password, NEW_PASSWORD] | None = None
 
 
@@ -77,6 +82,9 @@ class ChangeUser(Form):
     person: _Other | None = None
     owner: _Other | None = None
     is_active: bool | None = None
+    reads: Reads | None = None
+    queues: Bindings | None = None  # replaces all of them; empty: any queue
+    names: Bindings | None = None  # replaces all of them; empty: any task
 
 
 class SetPassword(SecretForm):
@@ -147,7 +155,7 @@ class ChangeOwnPassword(SecretForm, kw_only=True):
     old: Password | None = None  # not needed after a login link, if there is none yet
 
 
-@operation("GET /tokens", permission=Permission.READ, others=Permission.ADMINISTER)
+@operation("GET /tokens", reads=ReadRule.OWN, permission=Permission.READ, others=Permission.ADMINISTER)
 async def list_tokens(services: Services, request: RequestContext, query: ListTokens) -> Page[Token]:
     """Access tokens, without their secrets. The oldest first; revoked ones are shown for 30 days. Callers see their own
     tokens and those of their programs."""
@@ -195,7 +203,7 @@ def requested_scopes(caller: Caller, user: User, requested: frozenset[Permission
     return requested
 
 
-@operation("GET /tokens/{token_id}", permission=Permission.READ, others=Permission.ADMINISTER)
+@operation("GET /tokens/{token_id}", reads=ReadRule.OWN, permission=Permission.READ, others=Permission.ADMINISTER)
 async def get_token(services: Services, request: RequestContext, token_id: str) -> Token:
     """One access token. A token of another account is treated as one that does not exist."""
     found = [token for token in await tokens.list_tokens(services.stores) if token.id == token_id]
@@ -269,11 +277,20 @@ def _unknown(token_id: str) -> UnknownToken:
 # Accounts of people and programs: created, changed, and deactivated by admins, never deleted.
 
 
-@operation("GET /users", permission=Permission.READ)
+@operation("GET /users", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def list_users(services: Services, request: RequestContext, query: ListUsers) -> Page[UserView]:
-    """Accounts of people and programs. By name, including deactivated ones."""
+    """Accounts of people and programs. By name, including deactivated ones. A limited account sees itself and its
+    owner."""
     known = [user for user in await users.list_users(services.stores) if _is_meant(user, query)]
+    if (shown := _shown(request)) is not None:
+        known = [user for user in known if user.id in shown]
     return cut("users", query, [view_user(user) for user in sorted(known, key=lambda user: user.id)])
+
+
+def _shown(request: RequestContext) -> frozenset[str] | None:
+    """Return the accounts that a limited account sees; None: all of them."""
+    caller = request.caller
+    return None if caller is None or caller.reads_everything else frozenset({caller.user.id, caller.user.owner})
 
 
 def _is_meant(user: User, query: ListUsers) -> bool:
@@ -298,20 +315,30 @@ async def create_user(services: Services, request: RequestContext, body: NewUser
         person=body.person,
         is_human=body.is_human,
         owner=body.owner,
+        queues=tuple(body.queues),
+        names=tuple(body.names),
     )
     if request.caller is not None:
         check_grant(request.caller, user)
     made = await users.add_user(
-        services.stores, user, password=body.password, actor=acting(request), login=request.login
+        services.stores,
+        user,
+        password=body.password,
+        reads=body.reads,
+        actor=acting(request),
+        login=request.login,
     )
     return await get_user(services, request, made.id)
 
 
-@operation("GET /users/{account}", permission=Permission.READ, tag=ETagUse.ANSWERED)
+@operation("GET /users/{account}", reads=ReadRule.SCOPED, permission=Permission.READ, tag=ETagUse.ANSWERED)
 async def get_user(services: Services, request: RequestContext, account: str) -> VersionedRecord[UserView]:
     """One account. Its version also changes when it signs in or gets a token; a client that gets a 412 then reads it
     again."""
-    stored = await users.find(services.stores, account_id(account))
+    wanted = account_id(account)
+    if (shown := _shown(request)) is not None and wanted not in shown:
+        raise UnknownAccount(f"no account {account[:100]!r} exists", advice=UnknownAccount.usual_advice)
+    stored = await users.find(services.stores, wanted)
     return VersionedRecord(view_user(stored.record), stored.version)
 
 
@@ -319,9 +346,9 @@ async def get_user(services: Services, request: RequestContext, account: str) ->
 async def change_user(
     services: Services, request: RequestContext, account: str, body: ChangeUser
 ) -> VersionedRecord[UserView]:
-    """Change name, roles, owner or whether it is active. It takes effect with the next request of the account. A
-    deactivated account loses all sessions, its tokens, and those it created for others. Except for a new display name
-    and a deactivation, this requires a session with a recent password check."""
+    """Change name, roles, owner, what it reads and claims, or whether it is active. It takes effect with the next
+    request of the account. A deactivated account loses all sessions, its tokens, and those it created for others.
+    Except for a new display name and a deactivation, this requires a session with a recent password check."""
     stored = await users.find(services.stores, account_id(account))
     seen = request.expected_version(stored.version)
     given_fields = {name: value for name, value in structs.asdict(body).items() if value is not None}
@@ -330,6 +357,7 @@ async def change_user(
         for name in ("roles", "more_roles", "fewer_roles")
         if name in given_fields
     }
+    given_fields |= {name: tuple(given_fields[name]) for name in ("queues", "names") if name in given_fields}
     changes = structs.replace(users.UserChanges(roles=UNSET), **given_fields, **sets)
     after = users.changed(stored.record, changes)
     if changes_access(stored.record, after):

@@ -7,14 +7,12 @@ from collections.abc import Mapping
 
 from ade.accounts import sessions
 from ade.accounts.api import ChangeOwnPassword, ConfirmSession, ListSessions, SignIn, UseLoginLink
+from ade.accounts.authorization import RATES, Rate, RateClass
 from ade.accounts.model import (
-    RATES,
     Caller,
     LoginSession,
     NotAuthenticated,
     Permission,
-    Rate,
-    RateClass,
     UnknownAccount,
     UnknownSession,
     User,
@@ -25,7 +23,7 @@ from ade.accounts.views import CurrentAccount, EndedSessions, SessionView, Signe
 from ade.common.gcra import read_rate
 from ade.server.addresses import counted_address
 from ade.server.context import RequestContext, Services, account_id, acting, check_own, cut
-from ade.server.operation import AuthLevel, RouteAccess, TrafficClass, operation
+from ade.server.operation import AuthLevel, ReadRule, RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page
 
 # Sign-in settings: how often a password or link can be tried, how long a session lasts, and when a
@@ -70,7 +68,7 @@ async def confirmed_at(services: Services, request: RequestContext, password: st
     return services.stores.clock.now()
 
 
-@operation("GET /me", door=AuthLevel.SELF)
+@operation("GET /me", reads=ReadRule.OWN, door=AuthLevel.SELF)
 async def get_me(services: Services, request: RequestContext) -> CurrentAccount:
     """Who one is, and what one may do. With the current roles."""
     if request.caller is not None:
@@ -78,7 +76,7 @@ async def get_me(services: Services, request: RequestContext) -> CurrentAccount:
     return view_me(Caller(user=await get_user(services.stores, acting(request))))
 
 
-@operation("GET /sessions", permission=Permission.READ, others=Permission.ADMINISTER)
+@operation("GET /sessions", reads=ReadRule.OWN, permission=Permission.READ, others=Permission.ADMINISTER)
 async def list_sessions(services: Services, request: RequestContext, query: ListSessions) -> Page[SessionView]:
     """Live login sessions. The oldest first. Admins see all sessions, others their own."""
     account = None if query.account is None else account_id(query.account)

@@ -1,18 +1,24 @@
-"""Authorization: who can grant access, which tokens are valid, which objects belong to a caller, and rejected access.
+"""Authorization: who can grant access, which tokens are valid, which objects belong to a caller, rejected access,
+bindings, and rate limits.
 
 A caller cannot gain, through another account, a permission that it lacks itself.
 """
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum, auto
 
 from msgspec import structs
 
 from ade.accounts.model import (
     LONGEST_LABEL,
     MAX_TOKEN_MS,
+    READING_ROLES,
     Caller,
     Directory,
     InvalidAccount,
     InvalidToken,
     Permission,
+    Reads,
     Token,
     User,
     normal_id,
@@ -108,7 +114,7 @@ def password_change_needed(account: str, set_by: str) -> PasswordChangeNeeded:
 def changes_access(before: User, after: User) -> bool:
     """Whether a change affects the permissions of an account, or its owner. Deactivation is left out: it can be
     urgent, and grants no access."""
-    return is_grant(before, after) or after.roles != before.roles
+    return is_grant(before, after) or after.roles != before.roles or after.reads != before.reads
 
 
 def is_grant(before: User, after: User) -> bool:
@@ -118,7 +124,15 @@ def is_grant(before: User, after: User) -> bool:
         or bool(after.roles - before.roles)
         or (after.person != before.person)
         or (after.owner != before.owner)
+        or (after.reads is Reads.ALL and before.reads is not Reads.ALL)
+        or (after.queues, after.names) != (before.queues, before.names)
     )
+
+
+def reads_as_before(user: User) -> bool:
+    """Whether a program reads everything although its roles do not: by choice, or since before read limits."""
+    is_program = not user.is_human and Permission.READ in user.permissions
+    return is_program and user.reads is Reads.ALL and READING_ROLES.isdisjoint(user.roles)
 
 
 # Ownership. A task belongs to its author, and to the owner of the service account that is its author.
@@ -161,3 +175,49 @@ def foreign_access_event(account: str, operation: str, about: str, *, now: int) 
     """Return the event of a caller that requested another account's object and was told that it does not exist."""
     payload: dict[str, object] = {"account": account, "operation": operation, "about": about[:200]}
     return Event(type=FOREIGN_ASKED, at=now, actor=account, payload=payload)
+
+
+# Bindings of worker accounts.
+
+
+_MOST_BINDINGS, _LONGEST_BINDING = 100, 200
+
+
+def normal_binding(what: str, values: Iterable[str]) -> tuple[str, ...]:
+    """Return queues or task names that an account is bound to, sorted and each once. Raises InvalidAccount."""
+    bound = tuple(sorted(set(values)))
+    if len(bound) > _MOST_BINDINGS:
+        raise InvalidAccount(f"an account is bound to at most {_MOST_BINDINGS} {what}, not {len(bound)}")
+    for value in bound:
+        if not 1 <= len(value) <= _LONGEST_BINDING or not value.isprintable():
+            raise InvalidAccount(
+                f"{value[:60]!r} is not one of the {what} that an account can be bound to: use 1 to"
+                f" {_LONGEST_BINDING} printable characters"
+            )
+    return bound
+
+
+# Rate limits per account, by class of request.
+
+
+class RateClass(StrEnum):
+    """Classes of requests that are counted separately."""
+
+    __hash__ = str.__hash__  # an Enum's own is a Python function
+
+    READ = auto()
+    WRITE = auto()
+    VOTE = auto()
+    LOGIN = auto()
+    CONFIRM = auto()  # password confirmation: failed sign-ins from outside must not block it
+
+
+Rate = tuple[int, int]  # number of requests, and period in milliseconds
+
+RATES: Mapping[RateClass, Rate] = {
+    RateClass.READ: (6_000, 60_000),
+    RateClass.WRITE: (3_000, 60_000),
+    RateClass.VOTE: (60, 60_000),
+    RateClass.LOGIN: (10, 60_000),
+    RateClass.CONFIRM: (10, 60_000),
+}

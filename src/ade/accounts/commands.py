@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import structs
 
-from ade.accounts.model import Permission, Token, link_address, normal_id
+from ade.accounts.model import Permission, Reads, Token, link_address, normal_id
 from ade.accounts.views import CurrentAccount, UserView
 from ade.cli.command import command, group
 from ade.cli.identity import as_option, me
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 USER_COLUMNS = ("account", "state", "roles", "kind", "password", "name")
 _NAME = click.argument("name", metavar="NAME")
+_READS = click.option(
+    "--reads",
+    type=click.Choice(["own", "all"]),
+    help="What an agent or worker reads: its own tasks, their children, and its queues, or everything.",
+)
+_QUEUES = click.option(
+    "--queue", "queues", multiple=True, metavar="QUEUE", help="Claim only from this queue, and read it; repeatable."
+)
+_TASKS = click.option("--task", "names", multiple=True, metavar="TASK", help="Claim only this task; repeatable.")
 _PASSWORD_STDIN = click.option("--password-stdin", is_flag=True, help="Read the password from the first line of stdin.")
 
 
@@ -60,6 +69,9 @@ def _user_row(user: UserView) -> Row:
 @click.option("--person", default="", help="Another account of the same person; the two count as one voter.")
 @click.option("--agent", "is_program", is_flag=True, help="A service account: it has tokens and never votes.")
 @click.option("--owner", default="", metavar="NAME", help="The person responsible for a service account.")
+@_READS
+@_QUEUES
+@_TASKS
 @_PASSWORD_STDIN
 @click.option("--no-password", is_flag=True, help="Disable sign-in with a password.")
 @own_password_option
@@ -73,17 +85,21 @@ async def add(
     password_stdin: bool,
     no_password: bool,
     own_password_stdin: bool,
+    reads: str | None,
     **fields: Any,
 ) -> None:
     """Create an account. Its name is permanent: it can be deactivated, but never reassigned.
 
     A password that another account sets must be changed by its owner before the account can vote.
 
-    Roles: viewer, operator, reviewer, admin, agent, worker; any other name is a label that review rules can require.
+    Roles: viewer, operator, reviewer, admin, agent, worker, payload-reader; any other name is a label that review rules
+    can require. Agents and workers read their own tasks, their children, and their queues, unless --reads all is given.
     """
     if no_password and password_stdin:
         raise click.UsageError("--no-password and --password-stdin are mutually exclusive.")
     account, password = normal_id(name), None
+    if reads is not None:
+        fields["reads"] = Reads(reads)
     async with signed_in_api(session, own_password_stdin=own_password_stdin, must_exist=False) as api:
         if password_stdin or not (no_password or is_program):
             password = read_password(session, account, from_stdin=password_stdin)
@@ -99,6 +115,11 @@ async def add(
 @click.option("--name", "display_name", help="The display name.")
 @click.option("--person", help="Another account of the same person; empty for none.")
 @click.option("--owner", metavar="NAME", help="The person responsible for a service account.")
+@_READS
+@_QUEUES
+@_TASKS
+@click.option("--any-queue", is_flag=True, help="Claim from any queue again.")
+@click.option("--any-task", is_flag=True, help="Claim any task again.")
 @own_password_option
 @as_option
 async def change(
@@ -109,10 +130,23 @@ async def change(
     more: tuple[str, ...],
     less: tuple[str, ...],
     own_password_stdin: bool,
+    reads: str | None,
+    queues: tuple[str, ...],
+    names: tuple[str, ...],
+    any_queue: bool,
+    any_task: bool,
     **fields: Any,
 ) -> None:
-    """Change the given fields only. Changes apply to the next request of the account."""
+    """Change the given fields only. Changes apply to the next request of the account.
+
+    --queue and --task replace all queues and tasks that the account is bound to.
+    """
+    if (queues and any_queue) or (names and any_task):
+        raise click.UsageError("--any-queue excludes --queue, and --any-task excludes --task.")
     changes = {"roles": list(roles) or None, "more_roles": more, "fewer_roles": less, **fields}
+    changes["reads"] = None if reads is None else Reads(reads)
+    changes["queues"] = list(queues) if queues or any_queue else None
+    changes["names"] = list(names) if names or any_task else None
     async with signed_in_api(session, own_password_stdin=own_password_stdin) as api:
         _print_user(session, (await api.change_user(normal_id(name), if_match=None, **changes)).record)
 
@@ -220,7 +254,10 @@ def _print_user(session: "Session", user: UserView) -> None:
         session.out.document(user)
         return
     state = "active" if user.is_active else "deactivated"
-    session.out.line(f"{user.id}: {state}, {', '.join(sorted(user.roles)) or 'no roles'}")
+    limits = ["reads its own tasks"] if user.reads is Reads.OWN else []
+    limits += [f"queues {', '.join(user.queues)}"] if user.queues else []
+    limits += [f"tasks {', '.join(user.names)}"] if user.names else []
+    session.out.line("; ".join([f"{user.id}: {state}, {', '.join(sorted(user.roles)) or 'no roles'}", *limits]))
 
 
 # `ade tokens`.

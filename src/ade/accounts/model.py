@@ -1,4 +1,4 @@
-"""Records, rules, and errors of accounts: users, permissions, tokens, login sessions, login links, rate limits."""
+"""Records, rules, and errors of accounts: users, permissions, tokens, login sessions, login links."""
 
 import re
 import unicodedata
@@ -106,7 +106,8 @@ class Permission(StrEnum):
 
     __hash__ = str.__hash__  # an Enum's own is a Python function
 
-    READ = auto()  # tasks, events, locks, accounts
+    READ = auto()  # tasks, events, locks, accounts: of everyone, or of the account alone (`reads_everything`)
+    READ_PAYLOADS = auto()  # what argument schemas and settings declare as secret, without masks
     ENQUEUE = auto()
     OPERATE = auto()  # cancel, replay, pause, limit, release locks of others
     VOTE = auto()
@@ -126,16 +127,20 @@ class Role(StrEnum):
     ADMIN = auto()
     AGENT = auto()
     WORKER = auto()
+    PAYLOAD_READER = "payload-reader"  # a viewer without masks
 
 
 PERMISSIONS_OF: Mapping[str, frozenset[Permission]] = {
     Role.VIEWER: frozenset({Permission.READ}),
-    Role.OPERATOR: frozenset({Permission.READ, Permission.ENQUEUE, Permission.OPERATE}),
+    Role.OPERATOR: frozenset({Permission.READ, Permission.READ_PAYLOADS, Permission.ENQUEUE, Permission.OPERATE}),
     Role.REVIEWER: frozenset({Permission.READ, Permission.VOTE}),
     Role.ADMIN: frozenset(Permission),
-    Role.AGENT: frozenset({Permission.READ, Permission.ENQUEUE}),
-    Role.WORKER: frozenset({Permission.READ, Permission.ENQUEUE, Permission.WORK}),
+    Role.AGENT: frozenset({Permission.READ, Permission.READ_PAYLOADS, Permission.ENQUEUE}),
+    Role.WORKER: frozenset({Permission.READ, Permission.READ_PAYLOADS, Permission.ENQUEUE, Permission.WORK}),
+    Role.PAYLOAD_READER: frozenset({Permission.READ, Permission.READ_PAYLOADS}),
 }
+# Accounts with one of these roles read everything. All others, such as agents and workers, can be limited.
+READING_ROLES = frozenset({Role.VIEWER, Role.OPERATOR, Role.REVIEWER, Role.ADMIN, Role.PAYLOAD_READER})
 FOR_PEOPLE = frozenset({Permission.VOTE, Permission.ADMINISTER, Permission.BREAK_GLASS})  # never of service accounts
 ROLES_FOR_PEOPLE = frozenset(role for role, granted in PERMISSIONS_OF.items() if granted & FOR_PEOPLE)
 
@@ -292,32 +297,6 @@ def link_address(base_url: str, secret: str) -> str:
     return f"{base_url}/login#{secret}"
 
 
-# Rate limits per account, by class of request.
-
-
-class RateClass(StrEnum):
-    """Classes of requests that are counted separately."""
-
-    __hash__ = str.__hash__  # an Enum's own is a Python function
-
-    READ = auto()
-    WRITE = auto()
-    VOTE = auto()
-    LOGIN = auto()
-    CONFIRM = auto()  # password confirmation: failed sign-ins from outside must not block it
-
-
-Rate = tuple[int, int]  # number of requests, and period in milliseconds
-
-RATES: Mapping[RateClass, Rate] = {
-    RateClass.READ: (6_000, 60_000),
-    RateClass.WRITE: (3_000, 60_000),
-    RateClass.VOTE: (60, 60_000),
-    RateClass.LOGIN: (10, 60_000),
-    RateClass.CONFIRM: (10, 60_000),
-}
-
-
 SYSTEM = "system"  # source of auxiliary tasks such as previews, and actor of automatic approvals
 
 
@@ -329,6 +308,15 @@ LOCAL = "local"  # the account of all callers without authentication; see `ade.s
 _LONGEST_ID, _LONGEST_NAME, _MOST_ROLES = 100, 200, 50
 _FORBIDDEN = frozenset("{}:/,\"'`")
 _ROLE = re.compile(r"[a-z0-9][a-z0-9._-]{0,49}")
+
+
+class Reads(StrEnum):
+    """What an account without a role that reads everything reads."""
+
+    __hash__ = str.__hash__
+
+    OWN = auto()  # its own tasks, their children, and its queues
+    ALL = auto()
 
 
 class User(Struct, frozen=True, kw_only=True):
@@ -347,6 +335,9 @@ class User(Struct, frozen=True, kw_only=True):
     password_set_at: int = 0
     created_at: int = 0
     updated_at: int = 0
+    reads: Reads = Reads.ALL  # accounts of versions before read limits keep reading everything; new ones get OWN
+    queues: tuple[str, ...] = ()  # the only queues from which its workers claim, and which it reads; empty: any
+    names: tuple[str, ...] = ()  # the only tasks that its workers claim; empty: any
 
     def __repr__(self) -> str:
         return f"User({self.id!r})"  # keeps the password hash out of logs
@@ -358,6 +349,11 @@ class User(Struct, frozen=True, kw_only=True):
     @property
     def is_admin(self) -> bool:
         return self.is_active and self.is_human and Role.ADMIN in self.roles
+
+    @property
+    def reads_everything(self) -> bool:
+        """Whether it reads objects of all accounts, as far as it has the permission to read."""
+        return self.reads is Reads.ALL or not READING_ROLES.isdisjoint(self.roles)
 
 
 def normal_id(text: str) -> str:
@@ -482,6 +478,11 @@ class Caller(Struct, frozen=True, kw_only=True):
         if self.token is not None:
             granted &= self.token.scopes
         return granted if self.creator is None else granted & self.creator.permissions
+
+    @property
+    def reads_everything(self) -> bool:
+        """Whether the caller reads objects of all accounts; through a token, only if its creator does, too."""
+        return self.user.reads_everything and (self.creator is None or self.creator.reads_everything)
 
     def require(self, permission: Permission) -> None:
         """Raise NotPermitted unless the caller has this permission."""

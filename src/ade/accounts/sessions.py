@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, structs
 
+from ade.accounts.authorization import RATES, Rate, RateClass
 from ade.accounts.model import (
     FRESH_MS,
     IDLE_MS,
@@ -17,7 +18,6 @@ from ade.accounts.model import (
     LOGIN_LINK_CREATED,
     LOGIN_LINK_USED,
     MAX_SESSION_MS,
-    RATES,
     SESSION_CONFIRMED,
     SESSION_OPENED,
     AccountExists,
@@ -26,24 +26,20 @@ from ade.accounts.model import (
     LoginLink,
     LoginSession,
     NotAuthenticated,
-    Rate,
-    RateClass,
     Role,
     User,
     WeakPassword,
     normal_id,
 )
+from ade.accounts.passwords import USUAL, HashCost, matches
 from ade.accounts.users import (
     LINKS,
     SESSIONS,
     USERS,
-    USUAL,
-    HashCost,
     add_user,
     find,
     fingerprint,
     list_users,
-    matches,
     new_secret,
     of_account,
     of_sessions,

@@ -3,20 +3,19 @@
 Accounts are never deleted, so that no name gets a second owner.
 """
 
-import asyncio
 import hashlib
-import hmac
 import os
-from base64 import b64decode, b64encode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
+from ade.accounts.authorization import RATES, Rate, RateClass, normal_binding
 from ade.accounts.model import (
     PASSWORD_CHANGED,
     PASSWORD_SET,
-    RATES,
+    READING_ROLES,
     ROLES_CHANGED,
     SESSION_ENDED,
     TOKEN_REVOKED,
@@ -29,78 +28,22 @@ from ade.accounts.model import (
     LoginLink,
     LoginSession,
     Permission,
-    Rate,
-    RateClass,
+    Reads,
     Token,
     TooManyRequests,
     UnknownAccount,
     User,
-    WeakPassword,
     check_user,
     directory_of,
     normal_id,
     normal_roles,
 )
+from ade.accounts.passwords import USUAL, HashCost, check_strength, hashed
 from ade.errors import NotPermitted, StaleWrite
 from ade.events.model import Event, record_digest
 from ade.stores.ports import Stores
 from ade.stores.repository import Repository, StoredRecord, decided
 from ade.stores.resource_ports import DocumentWrite
-
-# Passwords: stored as scrypt hashes that contain their own cost, and compared without a timing leak.
-
-
-_SHORTEST, _LONGEST = 12, 1_000
-_MEMORY = 1 << 28
-
-
-class HashCost(Struct, frozen=True):
-    """The cost of one guess: 32 MiB, and some tenths of a second."""
-
-    n: int = 1 << 15
-    r: int = 8
-    p: int = 3
-
-
-USUAL = HashCost()
-
-
-def check_strength(password: str) -> None:
-    """Raise WeakPassword. Only the length counts; no special characters are required."""
-    if not _SHORTEST <= len(password) <= _LONGEST:
-        raise WeakPassword(f"a password has {_SHORTEST} to {_LONGEST:,} characters, not {len(password)}")
-
-
-async def hashed(password: str, cost: HashCost = USUAL) -> str:
-    """Hash a password on another thread, so that the event loop is not blocked."""
-    salt = os.urandom(16)
-    return _text(cost, salt, await asyncio.to_thread(_scrypt, password, salt, cost))
-
-
-async def matches(password: str, password_hash: str | None) -> bool:
-    """Compare a password with a hash. Without a hash the same work is done, so that timing does not reveal which
-    accounts exist."""
-    cost, salt, digest = _parts(password_hash or _NOBODY)
-    found = await asyncio.to_thread(_scrypt, password, salt, cost)
-    return hmac.compare_digest(found, digest) and password_hash is not None
-
-
-def _scrypt(password: str, salt: bytes, cost: HashCost) -> bytes:
-    secret = password.encode("utf-8", "surrogatepass")[: 4 * _LONGEST]  # bounds the work for long input
-    return hashlib.scrypt(secret, salt=salt, n=cost.n, r=cost.r, p=cost.p, maxmem=_MEMORY)
-
-
-def _text(cost: HashCost, salt: bytes, digest: bytes) -> str:
-    return f"scrypt${cost.n}${cost.r}${cost.p}${b64encode(salt).decode()}${b64encode(digest).decode()}"
-
-
-def _parts(text: str) -> tuple[HashCost, bytes, bytes]:
-    _, n, r, p, salt, digest = text.split("$")
-    return HashCost(int(n), int(r), int(p)), b64decode(salt), b64decode(digest)
-
-
-_NOBODY = _text(USUAL, bytes(16), bytes(64))
-
 
 # Rate limits.
 
@@ -209,6 +152,9 @@ class UserChanges(Struct, frozen=True, kw_only=True):
     person: str | UnsetType = UNSET
     owner: str | UnsetType = UNSET
     is_active: bool | UnsetType = UNSET
+    reads: Reads | UnsetType = UNSET
+    queues: tuple[str, ...] | UnsetType = UNSET  # replaces all of them; empty: any queue
+    names: tuple[str, ...] | UnsetType = UNSET
 
 
 async def add_user(
@@ -216,11 +162,13 @@ async def add_user(
     user: User,
     *,
     password: str | None = None,
+    reads: Reads = Reads.OWN,
     actor: str | None = None,
     login: str = "",
     cost: HashCost = USUAL,
 ) -> User:
     """Create an account. If another account is the actor, the password must be changed before the new one votes.
+    `reads` counts if none of its roles reads everything.
 
     Raises InvalidAccount, WeakPassword, AccountExists, and UnknownAccount for an owner that does not exist.
     """
@@ -231,6 +179,9 @@ async def add_user(
         roles=normal_roles(user.roles),
         person=user.person and normal_id(user.person),
         owner=user.owner and normal_id(user.owner),
+        reads=reads,
+        queues=normal_binding("queues", user.queues),
+        names=normal_binding("task names", user.names),
         created_at=now,
         updated_at=now,
     )
@@ -242,6 +193,7 @@ async def add_user(
         linked, moved = await _linked(stores, new)
         payload: dict[str, object] = {"account": new.id, "roles": sorted(new.roles), "is_human": new.is_human}
         payload |= {name: value for name in ("owner", "person") if (value := getattr(linked, name))}
+        payload |= {} if not READING_ROLES.isdisjoint(linked.roles) else _access(linked)
         payload["digest"] = record_digest(linked)
         event = Event(type=USER_ADDED, at=now, actor=actor, payload=with_login(payload, login))
         writes, events = _moves(moved, linked.person, now=now, actor=actor, login=login)
@@ -315,6 +267,9 @@ def changed(user: User, changes: UserChanges) -> User:
         person=user.person if changes.person is UNSET else changes.person and normal_id(changes.person),
         owner=user.owner if changes.owner is UNSET else changes.owner and normal_id(changes.owner),
         is_active=user.is_active if changes.is_active is UNSET else changes.is_active,
+        reads=user.reads if changes.reads is UNSET else changes.reads,
+        queues=user.queues if changes.queues is UNSET else normal_binding("queues", changes.queues),
+        names=user.names if changes.names is UNSET else normal_binding("task names", changes.names),
     )
 
 
@@ -382,6 +337,11 @@ async def _write(stores: Stores, stored: StoredRecord[User], after: User, actor:
     return after
 
 
+def _access(user: User) -> dict[str, object]:
+    """Return what the account reads and claims, for the log."""
+    return {"reads": user.reads, "queues": list(user.queues), "names": list(user.names)}
+
+
 def _change(before: User, after: User, fields: Sequence[str]) -> dict[str, object]:
     """Return the payload of `user.changed`. Former persons and owners are in it, because they are notified, too."""
     payload: dict[str, object] = {"account": after.id, "fields": fields}
@@ -392,6 +352,8 @@ def _change(before: User, after: User, fields: Sequence[str]) -> dict[str, objec
             payload |= {name: getattr(after, name), f"{name}_before": getattr(before, name)}
     if "is_active" in fields:
         payload["is_active"] = after.is_active
+    if not {"reads", "queues", "names"}.isdisjoint(fields):
+        payload |= _access(after)
     return payload | {"digest": record_digest(after)}
 
 

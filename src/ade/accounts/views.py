@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from ade.accounts.model import Caller, LoginSession, Permission, Token, User
+from ade.accounts.model import Caller, LoginSession, Permission, Reads, Token, User
 from ade.server.redaction import mark_private
 
 
@@ -21,6 +21,9 @@ class UserView(Struct, frozen=True, kw_only=True):
     must_change_password: bool = False  # another account set it: it cannot vote before its owner has changed it
     person: str | None = None  # another account of the same human
     owner: str | None = None  # of a service account: the responsible person
+    reads: Reads = Reads.ALL  # everything, or only its own tasks, their children, and its queues
+    queues: list[str] = []  # the only queues from which its workers claim; empty: any
+    names: list[str] = []  # the only tasks that its workers claim; empty: any
 
 
 class SessionView(Struct, frozen=True, kw_only=True):
@@ -115,6 +118,9 @@ def view_user(user: User) -> UserView:
         must_change_password=user.must_change_password,
         person=user.person or None,
         owner=user.owner or None,
+        reads=Reads.ALL if user.reads_everything else Reads.OWN,
+        queues=list(user.queues),
+        names=list(user.names),
     )
 
 

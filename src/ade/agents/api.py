@@ -16,10 +16,11 @@ from ade.agents.views import AgentView, Subagent, SubagentStatus, view_agents
 from ade.agents.views import get_subagent as find_subagent
 from ade.agents.views import list_subagents as find_subagents
 from ade.errors import InvalidAgent, UnknownTask
-from ade.server.context import RequestContext, Services, check_own, cut, page, position
-from ade.server.operation import RouteAccess, TrafficClass, operation
+from ade.server.context import RequestContext, Services, check_own, cut, page, position, scope_of
+from ade.server.operation import ReadRule, RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page
 from ade.server.request_types import AgentType, Capability, Form, PageSize
+from ade.tasks.api.tasks import readable_task
 from ade.tasks.identifiers import is_task_id
 from ade.tasks.model import MOST_CAPABILITIES
 
@@ -66,19 +67,24 @@ _MOST_SUBAGENTS = 1_000
 _own_agent = partial(operation, permission=(Permission.ENQUEUE, Permission.OPERATE), others=Permission.OPERATE)
 
 
-@operation("GET /agents", permission=Permission.READ)
+@operation("GET /agents", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def list_agents(services: Services, request: RequestContext, query: ListAgents) -> Page[AgentView]:
-    """Agents, and how much of their capacity is in use."""
-    return cut("agents", query, await view_agents(services.stores))
+    """Agents, and how much of their capacity is in use. A limited account sees its own."""
+    return cut("agents", query, await _shown_agents(services, request))
 
 
-@operation("GET /agents/{agent_id}", permission=Permission.READ)
+@operation("GET /agents/{agent_id}", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def get_agent(services: Services, request: RequestContext, agent_id: str) -> AgentView:
     """One agent."""
-    known = {agent.id: agent for agent in await view_agents(services.stores)}
+    known = {agent.id: agent for agent in await _shown_agents(services, request)}
     if agent_id not in known:
         raise registry.unknown(agent_id, known)
     return known[agent_id]
+
+
+async def _shown_agents(services: Services, request: RequestContext) -> list[AgentView]:
+    found, scope = await view_agents(services.stores), scope_of(request.caller)
+    return found if scope is None else [each for each in found if each.id.partition("/")[0].lower() == scope.account]
 
 
 @operation("PUT /agents/{agent_id}/capacity", permission=Permission.OPERATE)
@@ -174,7 +180,7 @@ async def _find(services: Services, agent_id: str) -> Agent | None:
     return next((use.agent for use in await services.stores.agents.list_agents() if use.agent.id == agent_id), None)
 
 
-@operation("GET /subagents", permission=Permission.READ)
+@operation("GET /subagents", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def list_subagents(services: Services, request: RequestContext, query: ListSubagents) -> Page[Subagent]:
     """Agents at work: for whom, how far, at what cost. Every page reads the ones before it again, so the list is
     capped."""
@@ -184,14 +190,18 @@ async def list_subagents(services: Services, request: RequestContext, query: Lis
     begin = min(after, _MOST_SUBAGENTS) if isinstance(after, int) and after >= 0 else 0
     end = min(begin + query.limit, _MOST_SUBAGENTS)
     status = None if query.status is None else SubagentStatus(query.status)
-    found = await find_subagents(services.stores, parent_id=query.parent, status=status, limit=end + 1)
+    scope = scope_of(request.caller)
+    found = await find_subagents(services.stores, parent_id=query.parent, status=status, limit=end + 1, scope=scope)
     is_more = len(found) > end and end < _MOST_SUBAGENTS
     return page("subagents", query, found[begin:end], end if is_more else None)
 
 
-@operation("GET /subagents/{task_id}", permission=Permission.READ)
+@operation("GET /subagents/{task_id}", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def get_subagent(services: Services, request: RequestContext, task_id: str) -> Subagent:
     """One of them."""
     if not is_task_id(task_id):
         raise UnknownTask(f"no task with the id {task_id[:60]!r} exists; it may have been pruned")
-    return await find_subagent(services.stores, task_id)
+    found = await find_subagent(services.stores, task_id)
+    if scope_of(request.caller) is not None:
+        await readable_task(services, request.caller, task_id)
+    return found

@@ -14,6 +14,7 @@ from ade.stores.ports import Stores, TaskQuery
 from ade.tasks.identifiers import is_run, type_of
 from ade.tasks.lifecycle import FINAL, Status
 from ade.tasks.model import Task
+from ade.tasks.read_access import ReadScope
 from ade.tasks.reasons import Reason, listed
 from ade.tasks.service import get
 from ade.worker.views import WorkerView, queued_by_agent, view_workers
@@ -99,17 +100,23 @@ def shown_type(subagent_type: str) -> str:
 
 
 async def list_subagents(
-    stores: Stores, *, parent_id: str | None = None, status: SubagentStatus | None = None, limit: int = 50
+    stores: Stores,
+    *,
+    parent_id: str | None = None,
+    status: SubagentStatus | None = None,
+    limit: int = 50,
+    scope: ReadScope | None = None,
 ) -> list[Subagent]:
-    """Return agent runs, newest first, optionally filtered by parent or status."""
+    """Return agent runs, newest first, optionally filtered by parent or status, or by what a limited account reads."""
     statuses = frozenset[Status]() if status is None else _STATUSES[status]
     if parent_id is not None:
-        found = await _children(stores, parent_id, statuses, limit)
+        found = await _children(stores, parent_id, statuses, limit, scope)
     else:
         names = sorted({tally.name for tally in await stores.queues.tallies() if is_run(tally.name)})
         found = []
         for name in names:
-            found += (await stores.tasks.find(TaskQuery(name=name, statuses=statuses, limit=limit))).tasks
+            query = TaskQuery(name=name, statuses=statuses, limit=limit, scope=scope)
+            found += (await stores.tasks.find(query)).tasks
     now = stores.clock.now()
     newest = sorted(found, key=lambda task: (task.created_at, task.id), reverse=True)[:limit]
     return [subagent_of(task, now=now) for task in newest]
@@ -123,12 +130,14 @@ async def get_subagent(stores: Stores, task_id: str) -> Subagent:
     return subagent_of(task, now=stores.clock.now())
 
 
-async def _children(stores: Stores, parent_id: str, statuses: frozenset[Status], limit: int) -> list[Task]:
+async def _children(
+    stores: Stores, parent_id: str, statuses: frozenset[Status], limit: int, scope: ReadScope | None
+) -> list[Task]:
     """A parent can also have children that are not agent runs."""
     found: list[Task] = []
     after: int | None = None
     while True:
-        query = TaskQuery(parent_id=parent_id, statuses=statuses, after=after, limit=_PAGE)
+        query = TaskQuery(parent_id=parent_id, statuses=statuses, after=after, limit=_PAGE, scope=scope)
         page = await stores.tasks.find(query)
         found += [task for task in page.tasks if is_run(task.name)]
         after = page.next

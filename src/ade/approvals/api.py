@@ -38,14 +38,17 @@ from ade.server.context import (
     acting,
     check_own,
     cut,
+    readable_ids,
     require_fresh_session,
+    scope_of,
     sign_in_method,
     voter,
 )
-from ade.server.operation import RouteAccess, TrafficClass, operation
+from ade.server.masking import refuse_masks
+from ade.server.operation import ReadRule, RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page
 from ade.server.request_types import Account, Form, PageSize, Password, SecretForm
-from ade.tasks.api.tasks import check_id
+from ade.tasks.api.tasks import check_id, readable_task
 from ade.tasks.attempts import runs_of
 from ade.tasks.definitions import arguments_by_name
 from ade.tasks.identifiers import is_task_id
@@ -195,7 +198,7 @@ class NewDelegation(Form, kw_only=True):
     cascades: bool = False  # the delegate can delegate further
 
 
-@operation("GET /approvals", permission=Permission.READ)
+@operation("GET /approvals", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def list_approvals(services: Services, request: RequestContext, query: ListApprovals) -> Page[PendingApproval]:
     """What waits for people, for oneself or for all. The most urgent come first. Snoozed approvals are left out of the
     caller's own list."""
@@ -204,30 +207,32 @@ async def list_approvals(services: Services, request: RequestContext, query: Lis
         mine = (await load_people(services.stores)).directory.get(account) is not None
     stores = services.stores
     items = await (approvals_views.inbox(stores, account) if mine else approvals_views.waiting(stores))
+    if (scope := scope_of(request.caller)) is not None:
+        shown = await readable_ids(services, scope, (item.task_id for item in items))
+        items = [item for item in items if item.task_id in shown]
     return cut("approvals", query, items)
 
 
-@operation("GET /approvals/stats", permission=Permission.READ)
+@operation("GET /approvals/stats", reads=ReadRule.ALL, permission=Permission.READ)
 async def get_approval_stats(services: Services, request: RequestContext, query: GetApprovalStats) -> ApprovalStats:
     """How many wait, how long, and how they end."""
     window_ms = USUAL_WINDOW_MS if query.over is None else round(query.over * 1000)
     return await approval_stats(services.stores, window_ms)
 
 
-@operation("GET /approvals/stats/{account}", permission=Permission.READ)
+@operation("GET /approvals/stats/{account}", reads=ReadRule.ALL, permission=Permission.READ)
 async def get_account_approval_stats(services: Services, request: RequestContext, account: str) -> UserStats:
     """What waits for one account, and its answers. Raises UnknownAccount: zero responses of an account that never
     existed would be misleading."""
     return await user_stats(services.stores, (await get_user(services.stores, account_id(account))).id)
 
 
-@operation("GET /approvals/{task_id}", permission=Permission.READ)
+@operation("GET /approvals/{task_id}", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def get_approval(services: Services, request: RequestContext, task_id: str) -> ApprovalView:
     """Show the request, the eligible voters, and the votes. Includes every field that the digest covers, the
     differences from the previous gate, the resources behind the risk, and the earlier runs. Large arguments are
     shown in full: a reference cannot be reviewed."""
-    check_id(task_id)
-    task = await get(services.stores, task_id)
+    task = await readable_task(services, request.caller, task_id)
     people, now = await load_people(services.stores), services.stores.clock.now()
     args, runs = await services.payloads.load(task.args), await runs_of(services.stores, task)
     definition, rulebook = await registered_definition(services.stores, task), await load(services.stores)
@@ -245,6 +250,8 @@ async def respond_to_approval(services: Services, request: RequestContext, task_
     if body.decision is Decision.REQUEST_CHANGES and not body.reason.strip():
         raise InvalidTask("describe the requested changes in the reason, which the author reads")
     task, gate = await gate_to_vote(services, task_id, body.approval)
+    if body.args is not None:
+        await refuse_masks(services, request.caller, body.args)
     ballot = VoteRequest(
         voter=account,
         decision=body.decision,
@@ -310,6 +317,7 @@ async def amend_approval(services: Services, request: RequestContext, task_id: s
     task, gate = await gate_to_vote(services, task_id, body.approval)
     fields: dict[str, Any] = {} if body.description is None else {"description": body.description}
     if body.args is not None:
+        await refuse_masks(services, request.caller, body.args)
         _, args = await arguments_by_name(services.stores, task.name, body.args, allow_unknown=True)
         if len(args) > services.payloads.hard_limit:  # before the vote is recorded
             raise PayloadTooLarge(f"the arguments take {len(args):,} bytes, more than {services.payloads.hard_limit:,}")
@@ -346,7 +354,10 @@ async def gate_to_vote(services: Services, task_id: str, approval: str | None) -
 @operation("POST /approvals/{task_id}/comment", permission=(Permission.ENQUEUE, Permission.VOTE))
 async def comment_on_approval(services: Services, request: RequestContext, task_id: str, body: NewComment) -> Task:
     """Add a comment, which is not a vote. For the author, also a program, reviewers, and operators."""
-    check_id(task_id)
+    if scope_of(request.caller) is None:
+        check_id(task_id)
+    else:
+        await readable_task(services, request.caller, task_id)
     return await approvals_service.comment(services.stores, task_id, body.text, actor=acting(request))
 
 
@@ -386,11 +397,18 @@ async def break_glass(services: Services, request: RequestContext, task_id: str,
 _FURTHEST_MS = 366 * 86_400_000
 
 
-@operation("GET /delegations", permission=Permission.READ)
+@operation("GET /delegations", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def list_delegations(services: Services, request: RequestContext, query: ListDelegations) -> Page[Delegation]:
     """Who answers for whom. The oldest first; ended ones are shown for 90 days."""
     account = None if query.account is None else account_id(query.account)
-    return cut("delegations", query, await delegations.list_delegations(services.stores, account))
+    found = await delegations.list_delegations(services.stores, account)
+    return cut("delegations", query, [each for each in found if _is_shown(request, each)])
+
+
+def _is_shown(request: RequestContext, delegation: Delegation) -> bool:
+    """Whether the caller reads a delegation; a limited account reads its own."""
+    scope = scope_of(request.caller)
+    return scope is None or scope.account in (delegation.delegator, delegation.delegate)
 
 
 @operation("POST /delegations", permission=Permission.VOTE, others=Permission.ADMINISTER)
@@ -426,11 +444,11 @@ def _at(value: float | datetime, since: int) -> int:
     return round(value.timestamp() * 1000) if isinstance(value, datetime) else since + round(value * 1000)
 
 
-@operation("GET /delegations/{delegation_id}", permission=Permission.READ)
+@operation("GET /delegations/{delegation_id}", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def get_delegation(services: Services, request: RequestContext, delegation_id: str) -> Delegation:
     """One delegation."""
     found = await delegations.DELEGATIONS.get(services.stores, delegation_id) if is_task_id(delegation_id) else None
-    if found is None:
+    if found is None or not _is_shown(request, found.record):
         raise delegations.unknown(delegation_id)
     return found.record
 

@@ -12,7 +12,7 @@ from ade.approvals.policy_check import Findings, PolicyCheckRequest, check
 from ade.approvals.repository import RulebookVersion
 from ade.approvals.rulebook_document import read_rulebook
 from ade.server.context import RequestContext, Services, acting, cut
-from ade.server.operation import ETagUse, operation
+from ade.server.operation import ETagUse, ReadRule, operation
 from ade.server.pagination import Page
 from ade.server.request_types import Form
 
@@ -51,7 +51,7 @@ class CheckPolicies(Form, kw_only=True):
 _VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
 
-@operation("GET /policies", permission=Permission.READ, tag=ETagUse.ANSWERED)
+@operation("GET /policies", reads=ReadRule.SHARED, permission=Permission.READ, tag=ETagUse.ANSWERED)
 async def get_rulebook(services: Services, request: RequestContext) -> RulebookVersion:
     """The rulebook: guard rules, and who must approve what. Version 0 is empty: no rulebook was applied yet."""
     return await approvals_repository.newest(services.stores)
@@ -67,7 +67,7 @@ async def apply_rulebook(services: Services, request: RequestContext, body: Appl
     return await approvals_repository.edition(services.stores, applied.version)
 
 
-@operation("GET /policies/versions", permission=Permission.READ)
+@operation("GET /policies/versions", reads=ReadRule.SHARED, permission=Permission.READ)
 async def list_rulebook_versions(
     services: Services, request: RequestContext, query: ListRulebookVersions
 ) -> Page[RulebookVersion]:
@@ -75,7 +75,7 @@ async def list_rulebook_versions(
     return cut("rulebook versions", query, await approvals_repository.history(services.stores))
 
 
-@operation("GET /policies/versions/{version}", permission=Permission.READ)
+@operation("GET /policies/versions/{version}", reads=ReadRule.SHARED, permission=Permission.READ)
 async def get_rulebook_version(services: Services, request: RequestContext, version: str) -> RulebookVersion:
     """One of them."""
     if not _VERSION.fullmatch(version):
@@ -83,7 +83,7 @@ async def get_rulebook_version(services: Services, request: RequestContext, vers
     return await approvals_repository.edition(services.stores, int(version))
 
 
-@operation("POST /policies/check", permission=Permission.READ, mutates=False)
+@operation("POST /policies/check", reads=ReadRule.SHARED, permission=Permission.READ, mutates=False)
 async def check_policies(services: Services, request: RequestContext, body: CheckPolicies) -> Findings:
     """What the rules say about a task, without storing it. Checking rules other than those in force takes an operator,
     because evaluating them costs the server. Raises InvalidRulebook, InvalidPolicy and NotPermitted."""

@@ -402,6 +402,7 @@ class ApprovalView(Struct, frozen=True, kw_only=True):
     stats: TaskStats | None = None
     resources: list[RiskResource]  # behind the factors of the risk, the most critical first
     runs: list[AttemptSummary]  # earlier ones, the oldest first
+    masked: list[str] = []  # arguments whose values the caller does not see; the digest covers the real values
 
 
 class Voted(Struct, frozen=True, kw_only=True):

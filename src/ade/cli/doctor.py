@@ -13,6 +13,7 @@ from ade.events.feed import events_after
 from ade.server.health import (
     Finding,
     FindingsVerdict,
+    of_accounts,
     of_alerts,
     of_audit,
     of_invariants,
@@ -90,6 +91,7 @@ async def _examine(stores: Stores) -> AsyncIterator[Finding]:
         "workers": of_workers,
         "alerts": of_alerts,
         "queues": of_queues,
+        "accounts": of_accounts,
         "event log": partial(of_readers, lag=events_after),
     }
     for name, part in parts.items():

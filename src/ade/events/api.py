@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Protocol, TypeVar
 
 import msgspec
@@ -15,8 +16,9 @@ from ade.events.filters import EVERYTHING, EventFilter, compile_filter, parse_fi
 from ade.events.metrics import Series, series
 from ade.events.model import Event
 from ade.events.sse import LARGEST_SEQ
-from ade.server.context import RequestContext, Services, page, position, visible_filter
-from ade.server.operation import TrafficClass, operation
+from ade.server.context import RequestContext, Services, page, position, readable_events, scope_of, visible_filter
+from ade.server.masking import is_masked_for
+from ade.server.operation import ReadRule, TrafficClass, operation
 from ade.server.pagination import Page, RawContent
 from ade.server.request_types import EventType, Form, InboxName, LockName, Nothing, PageSize, TaskId, described
 from ade.tasks.overview import Overview, overview
@@ -71,6 +73,7 @@ class StatsSeries(Form):
 
 _PAGE = 500
 _MOST = 5_000  # items checked per response, so that a rare match returns soon; the cursor continues
+_MOST_LIMITED = 1_000  # for a limited account, whose tasks are read for that
 
 
 class _NumberedEvent(Protocol):
@@ -82,50 +85,71 @@ T = TypeVar("T", bound=_NumberedEvent)
 Read = Callable[[int, int], Awaitable[Sequence[T]]]  # (after, limit)
 Newest = Callable[[int], Awaitable[Sequence[T]]]  # (limit), oldest first
 EventPredicate = Callable[[T], bool]
+Readable = Callable[[Sequence[T]], Awaitable[Sequence[T]]]
 
 
-@operation("GET /events", permission=Permission.READ, traffic=TrafficClass.STREAM, is_stream=True)
+@operation(
+    "GET /events", reads=ReadRule.SCOPED, permission=Permission.READ, traffic=TrafficClass.STREAM, is_stream=True
+)
 async def list_events(services: Services, request: RequestContext, query: ListEvents) -> Page[Event]:
     """The event log, page by page or as a stream."""
     log = services.stores.events
     is_wanted = compile_filter(visible_filter(request.caller, query.filter()))
-    return await looked_through("events", query, log.read, log.newest, is_wanted)
+    if scope_of(request.caller) is None:
+        return await looked_through("events", query, log.read, log.newest, is_wanted)
+    readable = partial(readable_events, services, request.caller)
+    return await looked_through("events", query, log.read, log.newest, is_wanted, readable, most=_MOST_LIMITED)
 
 
 async def looked_through(
-    of_list: str, query: ListEvents, read: Read[T], newest: Newest[T], is_wanted: EventPredicate[T]
+    of_list: str,
+    query: ListEvents,
+    read: Read[T],
+    newest: Newest[T],
+    is_wanted: EventPredicate[T],
+    readable: Readable[T] | None = None,
+    *,
+    most: int = _MOST,
 ) -> Page[T]:
-    """Return the next matching items after a position, or the newest. A page can be empty without being the last."""
+    """Return the next matching items after a position, or the newest. A page can be empty without being the last.
+
+    `readable` omits what the caller cannot read, and `most` is how many items are checked.
+    """
+
+    async def matching(looked_at: Sequence[T]) -> Sequence[T]:
+        found = [each for each in looked_at if is_wanted(each)]
+        return found if readable is None else await readable(found)
+
     begin = position(of_list, query)
     after = begin if isinstance(begin, int) else query.after
     if after is None:
-        enough = query.limit if query.filter() == EVERYTHING else _MOST
+        enough = query.limit if query.filter() == EVERYTHING else most
         looked_at = await newest(enough)
-        found = [each for each in looked_at if is_wanted(each)]
-        if len(found) < query.limit and len(looked_at) == enough < _MOST:  # the caller cannot read some of them
-            found = [each for each in await newest(_MOST) if is_wanted(each)]
+        found = await matching(looked_at)
+        if len(found) < query.limit and len(looked_at) == enough < most:  # the caller cannot read some of them
+            found = await matching(await newest(most))
         return Page(items=found[-query.limit :])
-    found, place = await _search(read, after, query.limit, is_wanted)
+    found, place = await _search(read, after, query.limit, matching, most)
     return page(of_list, query, found, place)
 
 
-async def _search(read: Read[T], after: int, limit: int, is_wanted: EventPredicate[T]) -> tuple[list[T], int | None]:
+async def _search(
+    read: Read[T], after: int, limit: int, matching: Readable[T], most: int
+) -> tuple[list[T], int | None]:
     """Return matching items, and the seq up to which all items were checked; None at the end."""
     found: list[T] = []
-    for _ in range(_MOST // _PAGE):
+    for _ in range(most // _PAGE):
         looked_at = await read(after, _PAGE)
-        for each in looked_at:
-            if is_wanted(each):
-                found.append(each)
-            after = each.seq
-            if len(found) == limit:
-                return found, after
+        found += (await matching(looked_at))[: limit - len(found)]
+        if len(found) == limit:
+            return found, found[-1].seq
+        after = looked_at[-1].seq if looked_at else after
         if len(looked_at) < _PAGE:
             return found, None
     return found, after
 
 
-@operation("GET /audit", permission=Permission.OPERATE)
+@operation("GET /audit", reads=ReadRule.ALL, permission=Permission.OPERATE)
 async def list_audit_entries(services: Services, request: RequestContext, query: ListAuditEntries) -> Page[AuditLine]:
     """The tamper-evident copy of the event log. Entries that cannot be read match every filter, so that they are
     noticed."""
@@ -143,7 +167,9 @@ async def list_audit_entries(services: Services, request: RequestContext, query:
         return await looked_through("audit", query, read, newest, lambda line: line.event is None or fits(line.event))
 
 
-@operation("POST /audit/verify", permission=Permission.OPERATE, mutates=False, traffic=TrafficClass.STREAM)
+@operation(
+    "POST /audit/verify", reads=ReadRule.ALL, permission=Permission.OPERATE, mutates=False, traffic=TrafficClass.STREAM
+)
 async def verify_audit(services: Services, request: RequestContext, body: Nothing) -> AuditReport:
     """Verify the audit copy: its chain, and the records of governed tasks, accounts, and others.
 
@@ -163,6 +189,7 @@ async def verify_audit(services: Services, request: RequestContext, body: Nothin
 
 @operation(
     "GET /audit/export",
+    reads=ReadRule.ALL,
     permission=Permission.ADMINISTER,
     traffic=TrafficClass.STREAM,
     media_types=("application/x-ndjson",),
@@ -170,7 +197,9 @@ async def verify_audit(services: Services, request: RequestContext, body: Nothin
 )
 async def export_audit(services: Services, request: RequestContext, query: ExportAudit) -> RawContent:
     """All of it, as a file. JSON lines with the seq, the hash, and the event byte for byte as it was copied, so that
-    others can verify it."""
+    others can verify it. If payloads would be masked for the caller, it is not permitted: masks break the hashes."""
+    if await is_masked_for(services, request.caller):
+        request.require(Permission.READ_PAYLOADS)
     if services.audit is not None:
         async with current_copy(services.stores.events, services.audit):
             pass  # report errors before the response starts
@@ -195,13 +224,13 @@ def _line(entry: AuditEntry) -> bytes:
 _HOUR_MS = 3_600_000
 
 
-@operation("GET /stats", permission=Permission.READ)
+@operation("GET /stats", reads=ReadRule.ALL, permission=Permission.READ)
 async def get_stats(services: Services, request: RequestContext) -> Overview:
     """Depths, ages, throughput and workers now."""
     return await overview(services.stores)
 
 
-@operation("GET /stats/series", permission=Permission.READ)
+@operation("GET /stats/series", reads=ReadRule.ALL, permission=Permission.READ)
 async def get_stats_series(services: Services, request: RequestContext, query: StatsSeries) -> Series:
     """The same over time, for charts."""
     until = services.stores.clock.now() if query.until is None else _ms(query.until)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
-from msgspec import Meta, field
+from msgspec import Meta, field, structs
 
 from ade.accounts.model import Permission
 from ade.errors import DeadlockVictim, InvalidLock, LockLost, LockTimeout
@@ -35,6 +35,7 @@ from ade.locks.views import (
     LockGraph,
     LocksReleased,
     LocksRenewed,
+    LockStanding,
     LocksWatched,
     LockView,
     RequestView,
@@ -43,14 +44,15 @@ from ade.locks.views import (
     view_request,
 )
 from ade.server import request_types
-from ade.server.context import RequestContext, Services, cut
-from ade.server.operation import TrafficClass, operation
+from ade.server.context import RequestContext, Services, cut, readable_ids, scope_of
+from ade.server.operation import ReadRule, TrafficClass, operation
 from ade.server.pagination import Page
 from ade.server.request_types import Form, LockName, PageSize, Priority, described
 from ade.stores.ports import LOST
 from ade.tasks.identifiers import is_task_id, owner_of
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
+from ade.tasks.read_access import ReadScope
 
 # Locks of remote clients, which renew their locks and poll for their position in the wait queue.
 
@@ -260,7 +262,7 @@ class ForceRelease(OneLock, kw_only=True):
     reason: Annotated[str, Meta(min_length=1, max_length=500)]
 
 
-@operation("GET /locks", permission=Permission.READ)
+@operation("GET /locks", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def list_locks(services: Services, request: RequestContext, query: ListLocks) -> Page[LockView]:
     """Who holds and waits for what."""
     namespace = query.namespace or (DEFAULT_NAMESPACE if query.resource is not None else None)
@@ -268,11 +270,35 @@ async def list_locks(services: Services, request: RequestContext, query: ListLoc
         check_namespace(namespace)
     named = {"owner": query.owner, "resource": query.resource, "kind": query.kind}
     names = {what: None if name is None else lock_name(what, name) for what, name in named.items()}
+    scope = scope_of(request.caller)
+    if scope is not None and query.owner is not None and not _is_owner(scope.account, query.owner):
+        return Page(items=[])
     seen = await view_locks(services.stores, namespace=namespace, **names)
-    return cut("locks", query, seen)
+    return cut("locks", query, seen if scope is None else await _without_others(services, scope, seen))
 
 
-@operation("GET /locks/graph", permission=Permission.READ)
+async def _without_others(services: Services, scope: ReadScope, seen: Sequence[LockView]) -> list[LockView]:
+    """Return the locks with what a limited account reads of others: that they hold or wait, in which mode, until
+    when."""
+    ids = (each.task_id for one in seen for each in (*one.holders, *one.waiters) if each.task_id is not None)
+    shown = await readable_ids(services, scope, ids)
+
+    def visible(each: LockStanding) -> LockStanding:
+        if each.task_id in shown or (each.task_id is None and _is_owner(scope.account, each.owner)):
+            return each
+        return structs.replace(each, request_id="", owner="", scope="", token=None, purpose=None, task_id=None)
+
+    return [
+        structs.replace(one, holders=[*map(visible, one.holders)], waiters=[*map(visible, one.waiters)], deadlock=[])
+        for one in seen
+    ]
+
+
+def _is_owner(account: str, owner: str) -> bool:
+    return owner == account or owner.startswith(f"{account}/")
+
+
+@operation("GET /locks/graph", reads=ReadRule.ALL, permission=Permission.READ)
 async def get_lock_graph(services: Services, request: RequestContext, query: GetLockGraph) -> LockGraph:
     """Who waits for whom, and the rings among them.
 
@@ -356,7 +382,9 @@ async def renew_locks(services: Services, request: RequestContext, body: RenewLo
     )
 
 
-@operation("POST /locks/watch", permission=Permission.ENQUEUE, mutates=False, traffic=TrafficClass.WORK)
+@operation(
+    "POST /locks/watch", reads=ReadRule.OWN, permission=Permission.ENQUEUE, mutates=False, traffic=TrafficClass.WORK
+)
 async def watch_locks(services: Services, request: RequestContext, body: WatchLocks) -> LocksWatched:
     """Watch for a forced release of a lock. Returns as soon as one happens, or after `wait` seconds."""
     check_namespace(body.namespace)
@@ -450,7 +478,9 @@ def _named(grant: LockRequest, resource: str | None) -> str:
     return name
 
 
-@operation("POST /locks/position", permission=Permission.ENQUEUE, mutates=False, traffic=TrafficClass.WORK)
+@operation(
+    "POST /locks/position", reads=ReadRule.OWN, permission=Permission.ENQUEUE, mutates=False, traffic=TrafficClass.WORK
+)
 async def get_lock_position(services: Services, request: RequestContext, body: OneLock) -> RequestView:
     """One's place in line."""
     return await view_request(services.stores, await _held(services, request, body))

@@ -34,7 +34,7 @@ from ade.server.context import (
     position,
     require_fresh_session,
 )
-from ade.server.operation import RouteAccess, operation
+from ade.server.operation import ReadRule, RouteAccess, operation
 from ade.server.pagination import Page
 from ade.server.request_types import AccountName, Form, PageSize, SecretForm
 from ade.webhooks.deliveries import DeliveryState, Place, WebhookHealth
@@ -116,7 +116,7 @@ class SentTests(Struct, frozen=True, kw_only=True):
 _PLACE = re.compile(r"([0-9]{1,15})\.([0-9]{1,19})")
 
 
-@operation("GET /notifications/channels", permission=Permission.READ, others=Permission.ADMINISTER)
+@operation("GET /notifications/channels", reads=ReadRule.OWN, permission=Permission.READ, others=Permission.ADMINISTER)
 async def list_channels(services: Services, request: RequestContext, query: ListChannels) -> Page[ChannelView]:
     """The channels of a person, without the secret parts of URLs."""
     account = _person(request, query.account)
@@ -158,7 +158,9 @@ async def remove_channel(services: Services, request: RequestContext, channel_id
     await service.remove_channel(services.stores, channel_id, account=account, actor=acting(request))
 
 
-@operation("GET /notifications/preferences", permission=Permission.READ, others=Permission.ADMINISTER)
+@operation(
+    "GET /notifications/preferences", reads=ReadRule.OWN, permission=Permission.READ, others=Permission.ADMINISTER
+)
 async def get_notification_preferences(
     services: Services, request: RequestContext, query: OfAccount
 ) -> PreferencesView:
@@ -198,7 +200,9 @@ async def test_notification(services: Services, request: RequestContext, body: T
     return SentTests(items=items)
 
 
-@operation("GET /notifications/deliveries", permission=Permission.READ, others=Permission.ADMINISTER)
+@operation(
+    "GET /notifications/deliveries", reads=ReadRule.OWN, permission=Permission.READ, others=Permission.ADMINISTER
+)
 async def list_notifications(
     services: Services, request: RequestContext, query: ListNotifications
 ) -> Page[NotificationDelivery]:
@@ -212,7 +216,12 @@ async def list_notifications(
     return page(of_list, query, found[:limit], None if last is None else f"{last[0]}.{last[1]}")
 
 
-@operation("GET /notifications/deliveries/{delivery_id}", permission=Permission.READ, others=Permission.ADMINISTER)
+@operation(
+    "GET /notifications/deliveries/{delivery_id}",
+    reads=ReadRule.OWN,
+    permission=Permission.READ,
+    others=Permission.ADMINISTER,
+)
 async def get_notification(
     services: Services, request: RequestContext, delivery_id: str, query: OfAccount
 ) -> NotificationDelivery:

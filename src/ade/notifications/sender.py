@@ -40,6 +40,7 @@ from ade.settings.sections import SmtpSettings
 from ade.stores.ports import Stores
 from ade.stores.repository import StoredRecord
 from ade.tasks.model import Task
+from ade.tasks.read_access import MaskRules, PayloadMask, has_secrets
 from ade.webhooks.deliveries import (
     DeliveryDecision,
     DeliveryResponse,
@@ -105,7 +106,7 @@ async def deliver(
     must_wait = not (record.is_test or all(breaks_through(preferences, each) for each in current))
     if must_wait and is_quiet(preferences, now):
         return await _postponed(stores, stored, quiet_end(preferences, now) - now)
-    arguments = {each: arguments_line(task.args) for each, task in tasks.items()} if shows_arguments else {}
+    arguments = await _arguments(stores, tasks) if shows_arguments else {}
     message = compose(current, preferences, more=record.more, public_url=public_url, arguments=arguments)
     delivery = structs.replace(record, notifications=tuple(current), body=text_of(message))
     response = cleaned(await _sent(sender, channel, message, delivery), _hidden(channel))
@@ -121,6 +122,16 @@ async def deliver(
     if delivery.is_test and decision.step is not DeliveryStep.DELIVERED:
         return DeliveryDecision(step=DeliveryStep.DROP, reason=decision.reason)  # no dead letter: someone is watching
     return decision
+
+
+async def _arguments(stores: Stores, tasks: Mapping[str, Task]) -> dict[str, str]:
+    """Return the arguments of tasks on one line each, without those that their schemas declare as secret."""
+    schemas = {each.name: each.schema for each in await stores.workers.definitions()}
+    masks = {name: PayloadMask(MaskRules(), schema) for name, schema in schemas.items() if has_secrets(schema)}
+    return {
+        each: arguments_line(masks[task.name].raw_arguments(task.args) if task.name in masks else task.args)
+        for each, task in tasks.items()
+    }
 
 
 def arguments_line(args: Raw | None) -> str:

@@ -23,7 +23,7 @@ from ade.server.health import (
     of_store,
     readiness,
 )
-from ade.server.operation import AuthLevel, ETagUse, TrafficClass, operation
+from ade.server.operation import AuthLevel, ETagUse, ReadRule, TrafficClass, operation
 from ade.server.pagination import RawContent
 from ade.server.problems import HttpFault, RequestRefused, problem_of_code
 from ade.server.request_types import Form
@@ -78,13 +78,13 @@ signIn().catch(() => {
 """
 
 
-@operation("GET /livez", door=AuthLevel.PUBLIC, traffic=TrafficClass.PROBE, prefix="")
+@operation("GET /livez", reads=ReadRule.PUBLIC, door=AuthLevel.PUBLIC, traffic=TrafficClass.PROBE, prefix="")
 async def get_liveness(services: Services, request: RequestContext) -> ServingLiveness:
     """Whether the process is alive."""
     return ServingLiveness(alive=True, version=VERSION)
 
 
-@operation("GET /readyz", door=AuthLevel.PUBLIC, traffic=TrafficClass.PROBE, prefix="")
+@operation("GET /readyz", reads=ReadRule.PUBLIC, door=AuthLevel.PUBLIC, traffic=TrafficClass.PROBE, prefix="")
 async def get_readiness(services: Services, request: RequestContext) -> Readiness:
     """Whether it can do its work: store, migrations, loops. Raises RequestRefused (503) with the same checks while it
     is not ready."""
@@ -105,6 +105,7 @@ def _is_own(worker: Worker) -> bool:
 
 @operation(
     "GET /metrics",
+    reads=ReadRule.ALL,
     permission=Permission.READ,
     media_types=("text/plain", "application/openmetrics-text"),
     prefix="",
@@ -117,7 +118,7 @@ async def get_metrics(services: Services, request: RequestContext) -> RawContent
     return RawContent(media_type=media_type, body=text.encode())
 
 
-@operation("GET /openapi.json", door=AuthLevel.PUBLIC, tag=ETagUse.ANSWERED)
+@operation("GET /openapi.json", reads=ReadRule.PUBLIC, door=AuthLevel.PUBLIC, tag=ETagUse.ANSWERED)
 async def get_openapi(services: Services, request: RequestContext) -> RawContent:
     """This interface, described for programs."""
     from ade.server.openapi import document
@@ -125,19 +126,28 @@ async def get_openapi(services: Services, request: RequestContext) -> RawContent
     return RawContent(media_type="application/json", body=document(services.settings.http.base_path))
 
 
-@operation("GET /login", door=AuthLevel.PUBLIC, media_types=("text/html",), has_method=False, prefix="")
+@operation(
+    "GET /login", reads=ReadRule.PUBLIC, door=AuthLevel.PUBLIC, media_types=("text/html",), has_method=False, prefix=""
+)
 async def get_login_page(services: Services, request: RequestContext) -> RawContent:
     """The page that a one-time link opens."""
     return RawContent(media_type="text/html; charset=utf-8", body=_LOGIN_PAGE.encode(), policy=_LOGIN_POLICY)
 
 
-@operation("GET /login.js", door=AuthLevel.PUBLIC, media_types=("text/javascript",), has_method=False, prefix="")
+@operation(
+    "GET /login.js",
+    reads=ReadRule.PUBLIC,
+    door=AuthLevel.PUBLIC,
+    media_types=("text/javascript",),
+    has_method=False,
+    prefix="",
+)
 async def get_login_script(services: Services, request: RequestContext) -> RawContent:
     """What that page does."""
     return RawContent(media_type="text/javascript; charset=utf-8", body=_LOGIN_SCRIPT.encode())
 
 
-@operation("GET /problems/{code}", door=AuthLevel.PUBLIC, prefix="")
+@operation("GET /problems/{code}", reads=ReadRule.PUBLIC, door=AuthLevel.PUBLIC, prefix="")
 async def get_problem(services: Services, request: RequestContext, code: str) -> ProblemDescription:
     """What a problem means, and what to do."""
     problem = problem_of_code(code)
@@ -162,7 +172,7 @@ class GetHealth(Form):
 _TIMEOUT_S = 10.0
 
 
-@operation("GET /health", permission=Permission.OPERATE)
+@operation("GET /health", reads=ReadRule.ALL, permission=Permission.OPERATE)
 async def get_health(services: Services, request: RequestContext, query: GetHealth) -> HealthReport:
     """Versions, sizes and what deserves attention."""
     if not query.thorough:

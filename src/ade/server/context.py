@@ -16,7 +16,8 @@ The declaration decides who can call an operation. `request.access is RouteAcces
 objects: `check_own` reports any other object as not found.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,12 +28,14 @@ from ade.accounts.authorization import check_fresh_session
 from ade.accounts.model import InvalidAccount, Permission, UnknownAccount, normal_id
 from ade.approvals.errors import ReauthenticationNeeded
 from ade.errors import AdeError, NotPermitted
-from ade.events.filters import EventFilter
+from ade.events.filters import EventFilter, task_of
+from ade.events.model import Event
 from ade.server.operation import RouteAccess
 from ade.server.pagination import Page, read_cursor, write_cursor
 from ade.server.problems import HttpFault, RequestRefused
 from ade.stores.ports import Stores
 from ade.tasks.model import Definition, Task
+from ade.tasks.read_access import ReadScope
 
 if TYPE_CHECKING:  # a command that reads one task loads none of these
     from ade.accounts.model import Caller
@@ -72,6 +75,7 @@ class Services(Struct, frozen=True, kw_only=True):
     plans: "dict[tuple[str, str | None, str | None], tuple[Definition, TaskPlan]]" = field(
         default_factory=dict
     )  # by name and author
+    masks: dict[str, Any] = field(default_factory=dict)  # of `ade.server.masking`
 
     @contextmanager
     def exclusively(self, what: str) -> Iterator[None]:
@@ -252,6 +256,68 @@ async def check_own(services: Services, request: RequestContext, author: str | N
             operation=request.operation,
             about=request.path or unknown.detail,
         )
+
+
+# Limited accounts: what they read of tasks. The rule is in `ade.tasks.read_access`.
+
+
+def scope_of(caller: "Caller | None") -> ReadScope | None:
+    """Return the tasks that the caller reads; None: all of them."""
+    if caller is None or caller.reads_everything:
+        return None
+    user = caller.user
+    works = Permission.WORK in user.permissions
+    return ReadScope(account=user.id, works=works, queues=user.queues, names=user.names)
+
+
+async def check_readable(services: Services, caller: "Caller | None", task: Task, unknown: AdeError) -> None:
+    """Raise `unknown`, the error for a task that does not exist, unless the caller reads this one."""
+    scope = scope_of(caller)
+    if scope is not None and not await allows(services, scope, task):
+        raise unknown
+
+
+async def allows(services: Services, scope: ReadScope, task: Task) -> bool:
+    """Whether a limited account reads the task. Its parent is read only if that decides."""
+    if scope.allows(task):
+        return True
+    if task.parent_id is None or scope.is_author_alone:
+        return False
+    [parent] = await services.stores.tasks.get([task.parent_id])
+    return scope.allows(task, parent)
+
+
+async def readable_ids(services: Services, scope: ReadScope, task_ids: Iterable[str]) -> set[str]:
+    """Return those of these tasks that exist and that a limited account reads."""
+    asked = list(dict.fromkeys(task_ids))
+    tasks = [task for task in await services.stores.tasks.get(asked) if task is not None] if asked else []
+    above = [task.parent_id for task in tasks if task.parent_id is not None and not scope.allows(task)]
+    found = await services.stores.tasks.get(list(dict.fromkeys(above))) if above else []
+    parents = {parent.id: parent for parent in found if parent is not None}
+    return {task.id for task in tasks if scope.allows(task, parents.get(task.parent_id or ""))}
+
+
+def may_be_masked(services: Services, caller: "Caller | None") -> bool:
+    """Whether payloads must be masked for this caller: `masked_for` of `ade.server.masking` does. Nothing is, for up to
+    a second after no secrets were found."""
+    if caller is None or Permission.READ_PAYLOADS in caller.permissions:
+        return False
+    clear_until: float = services.masks.get("clear_until", 0.0)
+    return time.monotonic() >= clear_until
+
+
+async def readable_events(services: Services, caller: "Caller | None", events: Sequence[Event]) -> Sequence[Event]:
+    """Return the events that the caller reads: of its tasks, and of what it did itself to anything else."""
+    scope = scope_of(caller)
+    if scope is None:
+        return events
+    of_task = [task_of(event) for event in events]
+    shown = await readable_ids(services, scope, (task_id for task_id in of_task if task_id is not None))
+    return [
+        event
+        for event, task_id in zip(events, of_task, strict=True)
+        if (event.actor == scope.account if task_id is None else task_id in shown)
+    ]
 
 
 def account_of(request: RequestContext) -> str:

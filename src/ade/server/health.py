@@ -7,7 +7,9 @@ from enum import StrEnum, auto
 from msgspec import Struct
 
 from ade import VERSION
+from ade.accounts.authorization import reads_as_before
 from ade.accounts.tokens import list_tokens
+from ade.accounts.users import list_users
 from ade.errors import AdeError, AuditBroken, StoreError, StoreTooNew, StoreTooOld
 from ade.events.alerts import alerts_of, find_alerts
 from ade.events.audit_copy import CURSOR, AuditLocation, read_chain_head
@@ -16,7 +18,7 @@ from ade.stores.ports import EventLog, Stores
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Worker
 from ade.tasks.overview import Overview, overview
-from ade.tasks.reasons import short_span
+from ade.tasks.reasons import listed, short_span
 from ade.worker.views import WorkersLiveness, WorkerView, view_workers
 
 FAR_BEHIND = 10_000  # a log reader that is more events behind is a warning
@@ -143,6 +145,17 @@ async def of_readers(stores: Stores, lag: Lag) -> AsyncIterator[Finding]:
     yield ok("event log", f"it goes up to seq {await stores.events.last_seq()}, {told}")
 
 
+async def of_accounts(stores: Stores) -> AsyncIterator[Finding]:
+    """Yield a warning if agents or workers read everything because an older version created their accounts."""
+    wide = [user.id for user in await list_users(stores) if user.is_active and reads_as_before(user)]
+    if wide:
+        yield warning(
+            "accounts",
+            f"{listed(sorted(wide))}: agents and workers that read the tasks of everyone",
+            "`ade users change NAME --reads own` limits one to its own tasks and queues",
+        )
+
+
 def counted(count: int) -> str:
     """Return the count as text, capped at FAR_BEHIND."""
     return str(count) if count <= FAR_BEHIND else f"more than {FAR_BEHIND}"
@@ -227,6 +240,7 @@ async def health(stores: Stores, lag: Lag, *, timeout_s: float) -> HealthReport:
             alerts = alerts_of(seen.workers, seen.without_worker, await list_tokens(stores), now=seen.at)
             findings += [warning("alerts", alert.sentence, alert.advice) for alert in alerts]
             findings += [finding async for finding in of_readers(stores, lag)]
+            findings += [finding async for finding in of_accounts(stores)]
             jobs = await _overdue(stores)
             findings += [finding async for finding in _of_duties(jobs)]
     except TimeoutError:

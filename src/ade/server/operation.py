@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 
 from msgspec import Struct
 
-from ade.accounts.model import Caller, NotAuthenticated, Permission, Role, permissions_of
+from ade.accounts.model import READING_ROLES, Caller, NotAuthenticated, Permission, Role, permissions_of
 from ade.errors import NotPermitted
 from ade.server.pagination import VersionedRecord
 
@@ -63,6 +63,21 @@ class ETagUse(StrEnum):
     REQUIRED = auto()  # 428 without If-Match
 
 
+class ReadRule(StrEnum):
+    """What a route that reads shows to a limited account, which does not read everything. Every such route states it.
+
+    `ade.tasks.read_access` has the rule for tasks.
+    """
+
+    __hash__ = str.__hash__
+
+    PUBLIC = auto()  # nothing of any account
+    SHARED = auto()  # the same as to everyone: it names no tasks, and every account needs it
+    OWN = auto()  # what belongs to the account
+    SCOPED = auto()  # its tasks, their children, and its queues; all else is not found and not listed
+    ALL = auto()  # nothing: only accounts that read everything can call it
+
+
 class ClientRoute(Struct, frozen=True):
     """The part of a route that a client needs to call the operation, over HTTP or in process."""
 
@@ -87,6 +102,7 @@ class Route(ClientRoute, frozen=True, kw_only=True):
     door: AuthLevel = AuthLevel.PERMISSION
     needs: frozenset[Permission] = frozenset()  # any one of these is sufficient
     others: Permission | None = None  # the permission to act on objects of other accounts
+    reads: ReadRule | None = None  # None: it changes something, and returns what it changed
     traffic: TrafficClass = TrafficClass.READ
     is_stream: bool = False  # can return server-sent events
     waits: bool = False  # supports `Prefer: wait`
@@ -131,6 +147,7 @@ def operation(
     *,
     permission: Permission | tuple[Permission, ...] = (),
     others: Permission | None = None,
+    reads: ReadRule | None = None,
     door: AuthLevel = AuthLevel.PERMISSION,
     mutates: bool | None = None,
     traffic: TrafficClass | None = None,
@@ -165,6 +182,7 @@ def operation(
             door=door,
             needs=needs,
             others=others,
+            reads=reads,
             mutates=is_change,
             traffic=traffic or (TrafficClass.WRITE if is_change else TrafficClass.READ),
             takes_key=is_change and method in ("POST", "PATCH") if takes_key is None else takes_key,
@@ -194,6 +212,8 @@ def _check(route: Route, function: OperationFunction) -> None:
         raise TypeError(f"{route.operation} takes {taken}, but its path has {route.parameters}")
     if bool(route.needs) != (route.door is AuthLevel.PERMISSION):
         raise TypeError(f"{route.operation} must name a permission, or a door that needs none")
+    if route.reads is None and not route.mutates:
+        raise TypeError(f"{route.operation} reads: it must state what limited accounts read (`reads=ReadRule...`)")
     known = OPERATIONS.get(route.operation)
     if known is not None:
         raise TypeError(f"{route.operation} is declared in {known.route.module} and in {route.module}")
@@ -243,7 +263,13 @@ class RouteAccess(StrEnum):
 PROGRAMS = frozenset({Role.AGENT, Role.WORKER})  # roles of service accounts; all others are for people
 
 
-def access_with(route: Route, permissions: frozenset[Permission] | None, *, has_session: bool = False) -> RouteAccess:
+def access_with(
+    route: Route,
+    permissions: frozenset[Permission] | None,
+    *,
+    has_session: bool = False,
+    reads_everything: bool = True,
+) -> RouteAccess:
     """Return the access with these permissions. None means an unauthenticated caller."""
     if route.door is AuthLevel.PUBLIC:
         return RouteAccess.ALLOWED
@@ -251,7 +277,7 @@ def access_with(route: Route, permissions: frozenset[Permission] | None, *, has_
         return RouteAccess.UNKNOWN
     if route.door is not AuthLevel.PERMISSION:
         return RouteAccess.OWN if has_session or route.door is AuthLevel.SELF else RouteAccess.DENIED
-    if not route.needs & permissions:
+    if not route.needs & permissions or (route.reads is ReadRule.ALL and not reads_everything):
         return RouteAccess.DENIED
     return RouteAccess.ALLOWED if route.others is None or route.others in permissions else RouteAccess.OWN
 
@@ -261,7 +287,12 @@ def access(route: Route, role: Role | None) -> RouteAccess:
     if role is None:
         return access_with(route, None)
     is_human = role not in PROGRAMS
-    return access_with(route, permissions_of([role], is_human=is_human), has_session=is_human)
+    return access_with(
+        route,
+        permissions_of([role], is_human=is_human),
+        has_session=is_human,
+        reads_everything=role in READING_ROLES,
+    )
 
 
 def check_access(route: Route, caller: Caller | None) -> RouteAccess:
@@ -273,9 +304,19 @@ def check_access(route: Route, caller: Caller | None) -> RouteAccess:
             "this requires a session or a token: sign in, or send one as Authorization: Bearer",
             advice="`ade tokens create` creates one, and commands read ADE_TOKEN",
         )
-    answer = access_with(route, caller.permissions, has_session=caller.session is not None)
+    answer = access_with(
+        route,
+        caller.permissions,
+        has_session=caller.session is not None,
+        reads_everything=route.reads is not ReadRule.ALL or caller.reads_everything,
+    )
     if answer is RouteAccess.DENIED and route.door is AuthLevel.SESSION:
         raise NotPermitted("this requires a login session; a token is not enough")
+    if answer is RouteAccess.DENIED and route.needs & caller.permissions:
+        raise NotPermitted(
+            f"{caller.user.id} reads its own tasks and queues, and this shows those of everyone; use an account with"
+            " the role viewer, or let an admin change what it reads"
+        )
     if answer is RouteAccess.DENIED:
         wanted = " or ".join(sorted(route.needs))
         if caller.token is not None and route.needs & caller.user.permissions:

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from ade.common.trace_context import read_trace
 from ade.errors import AdeError, StaleWrite
 from ade.logs import Log
-from ade.server.context import RequestContext
+from ade.server.context import RequestContext, may_be_masked
 from ade.server.credentials import delete_cookie, set_cookie
 from ade.server.etags import AnyTag, Preference, is_not_modified, read_prefer, read_tags
 from ade.server.idempotency import (
@@ -35,6 +35,7 @@ from ade.server.idempotency import (
     stored_response,
     task_key,
 )
+from ade.server.masking import masked_for
 from ade.server.operation import AuthLevel, ETagUse, TrafficClass
 from ade.server.problems import HttpFault, RequestRefused
 from ade.server.rate_limits import check_rate, rate_headers
@@ -333,6 +334,8 @@ class Pipeline:
                 HttpFault.PRECONDITION_FAILED,
                 "the record was changed concurrently; read it again and decide again",
             ) from None
+        if may_be_masked(self._service.services, order.asked.caller):
+            answer = await masked_for(self._service.services, order.asked.caller, answer)
         response = order.endpoint.response(answer)
         operation = order.endpoint.route.operation
         if operation in _SIGNS_IN:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from msgspec import Struct, structs
 
 from ade.accounts.authentication import RateLimitCache
-from ade.accounts.model import RATES, Rate, RateClass
+from ade.accounts.authorization import RATES, Rate, RateClass
 from ade.common.gcra import read_rate
 from ade.server.operation import TrafficClass
 from ade.server.problems import HttpFault, RequestRefused, retry_after

@@ -8,19 +8,20 @@ from typing import Any
 
 import msgspec
 
-from ade.accounts.model import NotAuthenticated
+from ade.accounts.model import Caller, NotAuthenticated, Permission
 from ade.errors import NotPermitted
-from ade.events.feed_items import TASK_IS_FINAL, FeedEnd, item_text
+from ade.events.feed_items import TASK_IS_FINAL, EventBatch, FeedEnd, FeedEntry, item_text
 from ade.events.filters import parse_filter
 from ade.events.sse import block, comment, parse_seq, start_after
-from ade.server.context import can_read_access_events, visible_filter
+from ade.server.context import can_read_access_events, readable_events, scope_of, visible_filter
+from ade.server.masking import masked_for
 from ade.server.operation import Route, check_access
 from ade.server.problems import HttpFault, RequestRefused
 from ade.server.request import HttpRequest, HttpResponse, RequestCaller, ServerServices
 from ade.server.request_body import choose_media_type
 from ade.server.wire_format import to_wire
 from ade.stores.ports import DONE
-from ade.tasks.api.tasks import existing_task, first_lines
+from ade.tasks.api.tasks import first_lines, readable_task
 from ade.tasks.service import get
 
 _LATER_S = 5
@@ -119,14 +120,14 @@ async def _chunks(
     still_may = _still_may(service, route, who)
     if route.operation == "get_task_output":
         after = _output_start(request)
-        await existing_task(service.services, values[0])
-        return _lines(service, values[0], after, still_may)
+        await readable_task(service.services, who.caller, values[0])
+        return _lines(service, values[0], after, still_may, who.caller)
     if service.services.feed is None:
         raise RequestRefused(HttpFault.UNAVAILABLE, "there are no event streams here; request pages")
     fields = [(name, value) for name, value in request.pairs if name != "after"]
     wanted = visible_filter(who.caller, parse_filter(fields))
     begin = start_after(request.named.get("last-event-id"), _one(request, "after"))
-    return _events(service, wanted, begin, still_may)
+    return _events(service, wanted, begin, still_may, who.caller)
 
 
 Still = Callable[[], Coroutine[Any, Any, bool]]
@@ -146,12 +147,21 @@ def _still_may(service: ServerServices, route: Route, who: RequestCaller) -> Sti
             check_access(route, now)
         except (NotAuthenticated, NotPermitted):
             return False
+        assert now is not None
+        if scope_of(now) != scope_of(who.caller) or _sees_payloads(who.caller) > _sees_payloads(now):
+            return False
         return can_read_access_events(now) or not can_read_access_events(who.caller)
 
     return still_may
 
 
-async def _events(service: ServerServices, wanted: Any, begin: int | None, still_may: Still) -> AsyncIterator[bytes]:
+def _sees_payloads(caller: Caller) -> bool:
+    return Permission.READ_PAYLOADS in caller.permissions
+
+
+async def _events(
+    service: ServerServices, wanted: Any, begin: int | None, still_may: Still, caller: Caller | None
+) -> AsyncIterator[bytes]:
     feed = service.services.feed
     assert feed is not None
     with feed.subscribe(wanted, begin) as subscription:
@@ -164,9 +174,20 @@ async def _events(service: ServerServices, wanted: Any, begin: int | None, still
                 if not await still_may():
                     yield item_text(FeedEnd("you no longer have access to this"))
                     return
-            yield item_text(item, retry_ms=_come_back_ms())
+            shown = await _shown(service, caller, item) if isinstance(item, EventBatch) else item
+            if shown is not None:
+                yield item_text(shown, retry_ms=_come_back_ms())
             if isinstance(item, FeedEnd):
                 return
+
+
+async def _shown(service: ServerServices, caller: Caller | None, batch: EventBatch) -> EventBatch | None:
+    """Return the events of a batch that the caller reads, with masks; the batch itself if that is all of it."""
+    events = batch.events
+    shown = await masked_for(service.services, caller, await readable_events(service.services, caller, events))
+    if shown is events:
+        return batch
+    return EventBatch([FeedEntry(event) for event in shown]) if shown else None
 
 
 def _come_back_ms() -> int:
@@ -174,7 +195,9 @@ def _come_back_ms() -> int:
     return random.randint(RETRY_MS // 4, RETRY_MS * 2)
 
 
-async def _lines(service: ServerServices, task_id: str, after: int, still_may: Still) -> AsyncIterator[bytes]:
+async def _lines(
+    service: ServerServices, task_id: str, after: int, still_may: Still, caller: Caller | None = None
+) -> AsyncIterator[bytes]:
     """Yield lines until the task is final and every line was sent.
 
     A slow client might never reach the last line, so access is also checked between pages.
@@ -188,7 +211,8 @@ async def _lines(service: ServerServices, task_id: str, after: int, still_may: S
         while page := first_lines(await stores.outputs.read_output(task_id, after, many), _MOST_CHARS):
             many = min(2 * len(page), _PAGE)
             yield b"".join(
-                block(event="line", seq=line.seq, data=msgspec.json.encode(to_wire(line)).decode()) for line in page
+                block(event="line", seq=line.seq, data=msgspec.json.encode(to_wire(line)).decode())
+                for line in await masked_for(service.services, caller, page)
             )
             after = page[-1].seq
             if (now := stores.clock.steady()) - checked >= service.recheck_ms:

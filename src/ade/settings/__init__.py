@@ -60,6 +60,11 @@ def checked(
     for host in http.allowed_hosts:
         if not _HOST.fullmatch(host):
             yield "http.allowed_hosts", f"{host!r} is no name of a host; write it without scheme and port"
+    for pattern in http.masked_patterns:
+        try:
+            re.compile(pattern)
+        except re.error as wrong:
+            yield "http.masked_patterns", f"{pattern!r} is no regular expression ({wrong})"
     if http.trusted_proxies:
         yield from _checked_networks(http.trusted_proxies)
     if webhooks.allowed_networks or webhooks.refused_networks:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ade.accounts.model import Permission
 from ade.server.context import RequestContext, Services, acting, cut
-from ade.server.operation import ETagUse, operation
+from ade.server.operation import ETagUse, ReadRule, operation
 from ade.server.pagination import Page
 from ade.server.request_types import Form, PageSize
 from ade.settings import runtime
@@ -124,13 +124,13 @@ class SwitchFeature(Form):
 # Features, enabled or disabled for all processes.
 
 
-@operation("GET /features", permission=Permission.READ)
+@operation("GET /features", reads=ReadRule.SHARED, permission=Permission.READ)
 async def list_features(services: Services, request: RequestContext, query: ListFeatures) -> Page[FeatureView]:
     """Features, and whether they are on."""
     return cut("features", query, list((await _seen(services)).values()))
 
 
-@operation("GET /features/{feature}", permission=Permission.READ, tag=ETagUse.ANSWERED)
+@operation("GET /features/{feature}", reads=ReadRule.SHARED, permission=Permission.READ, tag=ETagUse.ANSWERED)
 async def get_feature(services: Services, request: RequestContext, feature: str) -> FeatureView:
     """One feature."""
     runtime.check_feature(feature)
@@ -162,13 +162,13 @@ async def _seen(services: Services) -> dict[str, FeatureView]:
 # Runtime settings: numbers in the store, for all processes.
 
 
-@operation("GET /config", permission=Permission.READ)
+@operation("GET /config", reads=ReadRule.SHARED, permission=Permission.READ)
 async def list_settings(services: Services, request: RequestContext, query: ListSettings) -> Page[SettingView]:
     """Run-time settings, and where their values come from."""
     return cut("settings", query, list((await view_settings(services.stores)).values()))
 
 
-@operation("GET /config/{setting}", permission=Permission.READ, tag=ETagUse.ANSWERED)
+@operation("GET /config/{setting}", reads=ReadRule.SHARED, permission=Permission.READ, tag=ETagUse.ANSWERED)
 async def get_setting(services: Services, request: RequestContext, setting: str) -> SettingView:
     """One setting."""
     runtime.check_setting(setting)

@@ -389,6 +389,14 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["off", "errors", "all"],
         _about("a line in the log for each request that was refused or failed, or for all of them"),
     ] = "off"
+    masked_fields: Annotated[
+        tuple[str, ...],
+        _about("fields of payloads that only accounts with read_payloads see, such as *password*; in any case"),
+    ] = ()
+    masked_patterns: Annotated[
+        tuple[str, ...],
+        _about("regular expressions; what matches in a payload is seen only by accounts with read_payloads"),
+    ] = ()
 
     def rates(self) -> dict[str, str]:
         """Return the rate limits as configured, by class of traffic."""

@@ -6,7 +6,7 @@ server; decisions use `Stores.clock.now()`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Raw, Struct
 
@@ -16,6 +16,9 @@ from ade.stores.resource_ports import AgentStore, DocumentStore, InboxStore, Loc
 from ade.tasks.changes import Change
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, Effect, OutputLine, Queue, Schedule, Task, Worker
+
+if TYPE_CHECKING:
+    from ade.tasks.read_access import ReadScope
 
 
 class Clock(Protocol):
@@ -82,6 +85,7 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
     oldest_first: bool = False
     after: int | None = None
     limit: int = 50
+    scope: "ReadScope | None" = None  # only tasks that this limited account reads; None: all
     budget: int | None = None  # most tasks to examine for filters without an index; the page is then partial
 
 

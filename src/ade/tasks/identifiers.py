@@ -16,7 +16,7 @@ def worker_id(account: str, name: str) -> str:
     The ID contains the account, so that no account can pose as the worker of another. Neither accounts nor names
     contain a colon, so the ID parses in one way only.
     """
-    own = f"{_PREFIX}{account}:"
+    own = worker_prefix(account)
     short = name.removeprefix(own)
     if not _NAME.fullmatch(short):
         raise UnknownWorker(
@@ -26,6 +26,11 @@ def worker_id(account: str, name: str) -> str:
     return own + short
 
 
+def worker_prefix(account: str) -> str:
+    """Return how the IDs of all HTTP workers of an account begin."""
+    return f"{_PREFIX}{account}:"
+
+
 def owner_of(worker_id: str) -> str | None:
     """Return the account that owns this HTTP worker; None for any other worker."""
     account, _, name = worker_id.removeprefix(_PREFIX).partition(":")
@@ -33,12 +38,12 @@ def owner_of(worker_id: str) -> str | None:
     return account if is_ours else None
 
 
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+TASK_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def is_task_id(text: str) -> bool:
     """Whether the text is a UUID in lower case."""
-    return _UUID.fullmatch(text) is not None
+    return TASK_ID.fullmatch(text) is not None
 
 
 # Webhooks and notifications: the document kind, the cursor in the event log, and the name and queue of delivery tasks.

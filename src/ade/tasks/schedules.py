@@ -35,7 +35,7 @@ async def get(stores: Stores, name: str) -> Schedule:
     """Return the schedule of this name. Raises UnknownSchedule."""
     schedule = await find(stores, name)
     if schedule is None:
-        raise _unknown(name)
+        raise unknown(name)
     return schedule
 
 
@@ -101,7 +101,7 @@ async def resume(stores: Stores, name: str, *, actor: str | None = None) -> Sche
 async def remove(stores: Stores, name: str, *, actor: str | None = None) -> None:
     """Delete the schedule. Raises UnknownSchedule."""
     if not await stores.schedules.remove(name, _event(stores, events_model.SCHEDULE_REMOVED, name, actor)):
-        raise _unknown(name)
+        raise unknown(name)
 
 
 async def no_limit() -> None:
@@ -202,5 +202,6 @@ def _event(stores: Stores, kind: str, name: str, actor: str | None, about: dict[
     return Event(type=kind, at=stores.clock.now(), actor=actor, payload={"schedule": name, **(about or {})})
 
 
-def _unknown(name: str) -> UnknownSchedule:
+def unknown(name: str) -> UnknownSchedule:
+    """Build the error for a schedule that does not exist."""
     return UnknownSchedule(f"no schedule is named {name[:200]!r}", advice=UnknownSchedule.usual_advice)

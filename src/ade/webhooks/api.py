@@ -8,7 +8,7 @@ from msgspec import Meta, structs
 from ade.accounts.model import Permission
 from ade.errors import InvalidWebhook
 from ade.server.context import RequestContext, Services, acting, cut, page, position
-from ade.server.operation import ETagUse, operation
+from ade.server.operation import ETagUse, ReadRule, operation
 from ade.server.pagination import Page
 from ade.server.request_types import EventPattern, Form, HttpsUrl, Nothing, PageSize, described
 from ade.tasks.model import Task
@@ -76,7 +76,7 @@ class ListDeliveries(Form):
 _PLACE = re.compile(r"([0-9]{1,15})\.([0-9]{1,19})")
 
 
-@operation("GET /webhooks", permission=Permission.OPERATE)
+@operation("GET /webhooks", reads=ReadRule.ALL, permission=Permission.OPERATE)
 async def list_webhooks(services: Services, request: RequestContext, query: ListWebhooks) -> Page[WebhookView]:
     """Who is told about what, and how that goes."""
     return cut("webhooks", query, await view_webhooks(services.stores, with_urls=_sees_urls(request)))
@@ -98,7 +98,7 @@ async def create_webhook(services: Services, request: RequestContext, body: NewW
     return await _with_secret(services, request, made.id, made.secrets[0].value)
 
 
-@operation("GET /webhooks/{webhook_id}", permission=Permission.OPERATE, tag=ETagUse.ANSWERED)
+@operation("GET /webhooks/{webhook_id}", reads=ReadRule.ALL, permission=Permission.OPERATE, tag=ETagUse.ANSWERED)
 async def get_webhook(services: Services, request: RequestContext, webhook_id: str) -> WebhookView:
     """One webhook."""
     return await view_webhook(services.stores, webhook_id, with_url=_sees_urls(request))
@@ -151,7 +151,7 @@ async def test_webhook(services: Services, request: RequestContext, webhook_id: 
     return await get_webhook(services, request, webhook_id)
 
 
-@operation("GET /webhooks/{webhook_id}/deliveries", permission=Permission.OPERATE)
+@operation("GET /webhooks/{webhook_id}/deliveries", reads=ReadRule.ALL, permission=Permission.OPERATE)
 async def list_deliveries(
     services: Services, request: RequestContext, webhook_id: str, query: ListDeliveries
 ) -> Page[Delivery]:
@@ -164,7 +164,7 @@ async def list_deliveries(
     return page(of_list, query, found[:limit], None if last is None else f"{last[0]}.{last[1]}")
 
 
-@operation("GET /webhooks/{webhook_id}/deliveries/{delivery_id}", permission=Permission.OPERATE)
+@operation("GET /webhooks/{webhook_id}/deliveries/{delivery_id}", reads=ReadRule.ALL, permission=Permission.OPERATE)
 async def get_delivery(services: Services, request: RequestContext, webhook_id: str, delivery_id: str) -> Delivery:
     """One delivery with its tries."""
     return (await dispatch.find_delivery(services.stores, webhook_id, delivery_id)).record

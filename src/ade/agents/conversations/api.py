@@ -1,5 +1,6 @@
 """HTTP operations on conversation inboxes: list, read, send, remove, clear, and reset."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,9 +22,9 @@ from ade.agents.conversations.model import (
     UnknownInboxItem,
 )
 from ade.agents.conversations.rules import DuplicateItem
-from ade.errors import InvalidInbox
-from ade.server.context import RequestContext, Services, page, position
-from ade.server.operation import ETagUse, operation
+from ade.errors import InvalidInbox, NotPermitted
+from ade.server.context import RequestContext, Services, page, position, scope_of
+from ade.server.operation import ETagUse, ReadRule, operation
 from ade.server.pagination import Page
 from ade.server.request_types import Form, InboxName, PageSize
 from ade.tasks.identifiers import check_inbox_id, is_run
@@ -190,25 +191,45 @@ class ClearInbox(Form):
 
 _SAID = frozenset({ItemKind.MESSAGE, ItemKind.MOD_CONTINUE, ItemKind.OVERLAY_ACTION})
 _SPEAKERS = frozenset({ItemSource.USER, ItemSource.SUBAGENT})
+_MOST_EXAMINED, _PORTION = 2_000, 200  # inboxes, for one page of a limited account
 _TASK_KEYS = "task:"  # prefix of keys that deduplicate task notifications
 
 
-@operation("GET /inboxes", permission=Permission.READ)
+@operation("GET /inboxes", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def list_inboxes(services: Services, request: RequestContext, query: ListInboxes) -> Page[InboxRow]:
     """Conversations, and what they have still to be told."""
     after = position("inboxes", query)
     begin = after if isinstance(after, str) else query.after
     steady = services.stores.clock.steady()
     found = await services.stores.inboxes.list_inboxes(begin, query.limit + 1)
+    if (scope := scope_of(request.caller)) is not None:
+        return await _own_inboxes(services, query, found, scope.account)
     lines = [line_of(one, steady) for one in found[: query.limit]]
     return page("inboxes", query, lines, lines[-1].id if len(found) > query.limit else None)
 
 
-@operation("GET /inboxes/{inbox_id}", permission=Permission.READ, tag=ETagUse.ANSWERED)
+async def _own_inboxes(
+    services: Services, query: ListInboxes, found: Sequence[InboxSummary], account: str
+) -> Page[InboxRow]:
+    """Return the conversations that an account began. A page can be partial, if those of others are many."""
+    steady, own, examined = services.stores.clock.steady(), list[InboxRow](), 0
+    while found:
+        for one in found:
+            own += [line_of(one, steady)] if one.owner == account else []
+            examined += 1
+            if len(own) == query.limit or examined == _MOST_EXAMINED:
+                return page("inboxes", query, own, one.id, is_partial=len(own) < query.limit)
+        found = await services.stores.inboxes.list_inboxes(found[-1].id, _PORTION)
+    return page("inboxes", query, own, None)
+
+
+@operation("GET /inboxes/{inbox_id}", reads=ReadRule.SCOPED, permission=Permission.READ, tag=ETagUse.ANSWERED)
 async def get_inbox(services: Services, request: RequestContext, inbox_id: str) -> InboxView:
     """One conversation's inbox."""
     _check_id(inbox_id)
     found = _known(await services.stores.inboxes.load(inbox_id))
+    if (scope := scope_of(request.caller)) is not None and found.owner != scope.account:
+        raise _unknown(inbox_id)
     return view(found, services.stores.clock.steady())
 
 
@@ -216,12 +237,12 @@ async def get_inbox(services: Services, request: RequestContext, inbox_id: str) 
 async def put_inbox_items(services: Services, request: RequestContext, inbox_id: str, body: PutInboxItems) -> PutItems:
     """Tell a conversation something. Over HTTP, a caller without the permission to operate can only send what people
     and agents say (messages, actions and continuations of a turn), not notifications in the name of ADE. Such a caller
-    binds an inbox only to an agent, and only while it is empty and has no consumer. Raises InboxFull, with no item
-    stored, and NotPermitted."""
+    binds an inbox only to an agent, and only while it is empty and has no consumer. Programs of this kind speak as the
+    user only in conversations that they began. Raises InboxFull, with no item stored, and NotPermitted."""
     dropped: list[str] = []
     inbox = _inbox(services, inbox_id, QueueCallbacks(on_dropped=lambda item, *_: dropped.append(item.id)))
     news = [_new_item(request, form) for form in body.items]
-    put = await inbox.enqueue_all(news, consumer=body.consumer, check=partial(_check_binding, request, body.consumer))
+    put = await inbox.enqueue_all(news, consumer=body.consumer, check=partial(_check_put, request, body))
     if put is None:
         raise InboxFull(f"the inbox {inbox_id} is full", advice=f"`ade inbox show {inbox_id}` shows what waits in it")
     has_feeder = body.consumer is None or await is_fed(services.stores, body.consumer)
@@ -248,6 +269,20 @@ def _new_item(request: RequestContext, form: NewInboxItem) -> NewItem:
     if not is_said or (form.key is not None and form.key.startswith(_TASK_KEYS)):
         request.require(Permission.OPERATE)
     return NewItem(**structs.asdict(form), author=request.author)
+
+
+def _check_put(request: RequestContext, body: PutInboxItems, inbox: Inbox) -> None:
+    """Check what a caller without the permission to operate does in a conversation. Raises NotPermitted."""
+    _check_binding(request, body.consumer, inbox)
+    caller = request.caller
+    if caller is None or caller.user.is_human or Permission.OPERATE in caller.permissions:
+        return
+    is_own = inbox.owner == caller.user.id if inbox.last_item else True
+    if not is_own and any(item.source is ItemSource.USER for item in body.items):
+        raise NotPermitted(
+            f"the conversation {inbox.id} was not begun by {caller.user.id}, so {caller.user.id} cannot speak as its"
+            " user there; send the item with the source subagent, or begin another conversation"
+        )
 
 
 def _check_binding(request: RequestContext, consumer: str | None, inbox: Inbox) -> None:

@@ -182,6 +182,7 @@ class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory: dict[str, Any] = {}  # small JSON object that its consumer keeps between batches
     keys: tuple[str, ...] = ()  # of the newest items that had one
     limits: InboxLimits | None = None  # None: the defaults
+    owner: str | None = None  # the author of its first item; None: unknown, or begun by an older version
 
     @property
     def taken(self) -> tuple[StoredItem, ...]:
@@ -222,6 +223,7 @@ class InboxSummary(Struct, frozen=True, kw_only=True):
     since: int | None  # when the oldest item was put in
     returns: int
     written_at: int
+    owner: str | None = None
 
 
 def summary_of(head: Inbox, *, items: int, since: int | None, written_at: int) -> InboxSummary:
@@ -238,6 +240,7 @@ def summary_of(head: Inbox, *, items: int, since: int | None, written_at: int) -
         since=since,
         returns=head.returns,
         written_at=written_at,
+        owner=head.owner,
     )
 
 

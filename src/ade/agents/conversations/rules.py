@@ -86,7 +86,10 @@ def enqueue(inbox: Inbox, new: NewItem, *, limits: InboxLimits | None = None, no
     if dropped is not None:
         notices = ItemDropped(dropped, DropReason.BUFFER_LIMIT, inbox.length), ItemEnqueued(item, inbox.length)
         remaining = _without(inbox, dropped)
-    return changed(inbox, item, *notices, items=(*remaining, item), last_item=item.seq, keys=keys, limits=own)
+    fields = {"items": (*remaining, item), "last_item": item.seq, "keys": keys, "limits": own}
+    if not inbox.last_item:
+        fields["owner"] = new.author
+    return changed(inbox, item, *notices, **fields)
 
 
 def _is_full(inbox: Inbox, limits: InboxLimits) -> bool:

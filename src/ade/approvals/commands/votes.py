@@ -485,6 +485,8 @@ def print_background(out: CommandOutput, approval: ApprovalView) -> None:
             for run in approval.runs
         ]
         out.table(("earlier run", "started", "ended", "worker", "error"), runs)
+    if approval.masked:
+        out.note(f"Masked for you: {', '.join(approval.masked)}. The digest covers the real values.")
 
 
 def print_vote(session: "Session", task: Task) -> None:

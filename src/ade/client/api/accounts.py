@@ -10,7 +10,7 @@ from ade.client.transport import Section
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ade.accounts.model import Permission, Token
+    from ade.accounts.model import Permission, Reads, Token
     from ade.accounts.views import (
         CreatedLoginLink,
         CreatedToken,
@@ -41,16 +41,18 @@ class AccountsCalls(Section):
 
     def create_user(
         self, *, id: str, display_name: str = "", roles: Sequence[str] = (), person: str = "", is_human: bool = True,
-        owner: str = "", password: str | None = None,
+        owner: str = "", reads: Reads | None = None, queues: Sequence[str] = (), names: Sequence[str] = (),
+        password: str | None = None,
     ) -> Call[VersionedRecord[UserView]]:
         """Create an account, in a session with a recent password check."""
         from ade.accounts.api import NewUser
+        from ade.accounts.model import Reads
         from ade.accounts.views import UserView
         from ade.server.pagination import VersionedRecord
 
         body = NewUser(
             id=id, display_name=display_name, roles=list(roles), person=person, is_human=is_human, owner=owner,
-            password=password,
+            reads=Reads.OWN if reads is None else reads, queues=list(queues), names=list(names), password=password,
         )
         return self._call("create_user", VersionedRecord[UserView], body=body)
 
@@ -64,16 +66,18 @@ class AccountsCalls(Section):
     def change_user(
         self, account: str, *, display_name: str | None = None, roles: list[str] | None = None,
         more_roles: Sequence[str] = (), fewer_roles: Sequence[str] = (), person: str | None = None,
-        owner: str | None = None, is_active: bool | None = None, if_match: int | None, request_key: str | None = None,
+        owner: str | None = None, is_active: bool | None = None, reads: Reads | None = None,
+        queues: list[str] | None = None, names: list[str] | None = None, if_match: int | None,
+        request_key: str | None = None,
     ) -> Call[VersionedRecord[UserView]]:
-        """Change name, roles, owner or whether it is active."""
+        """Change name, roles, owner, what it reads and claims, or whether it is active."""
         from ade.accounts.api import ChangeUser
         from ade.accounts.views import UserView
         from ade.server.pagination import VersionedRecord
 
         body = ChangeUser(
             display_name=display_name, roles=roles, more_roles=list(more_roles), fewer_roles=list(fewer_roles),
-            person=person, owner=owner, is_active=is_active,
+            person=person, owner=owner, is_active=is_active, reads=reads, queues=queues, names=names,
         )
         return self._call(
             "change_user", VersionedRecord[UserView], account, body=body, if_match=if_match, key=request_key,

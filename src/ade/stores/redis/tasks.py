@@ -23,6 +23,7 @@ from ade.stores.redis.wakeups import RedisWakeups
 from ade.tasks.changes import Change
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
+from ade.tasks.read_access import ReadScope
 
 _COMMON = frozenset({Status.PENDING, Status.RUNNING, Status.COMPLETED})
 _PORTION = 200
@@ -69,7 +70,7 @@ class RedisTaskQueries:
         to `ends`."""
         conditions, examined = list(_conditions(query)), 0
         if query.statuses == {Status.RUNNING}:
-            rows = _fitting(await self._running(partition), conditions)
+            rows = await self._in_scope(_fitting(await self._running(partition), conditions), query.scope)
         else:
             rows = []
             indexes = self._indexes(query, is_labeled=await self._is_labeled(partition, query))
@@ -77,7 +78,7 @@ class RedisTaskQueries:
                 found: list[Row] = []
                 left = None if query.budget is None else max(query.budget // len(indexes) // len(self._places.all), 1)
                 async for portion, last in self._walk(partition, index, query):
-                    found += _fitting(portion, conditions)
+                    found += await self._in_scope(_fitting(portion, conditions), query.scope)
                     examined += len(portion)
                     if len(found) >= limit:
                         break
@@ -87,6 +88,14 @@ class RedisTaskQueries:
                 rows += found[:limit]
         rows.sort(key=lambda row: row[0], reverse=not query.oldest_first)
         return rows[:limit], examined
+
+    async def _in_scope(self, rows: list[Row], scope: ReadScope | None) -> list[Row]:
+        """Return the rows that a limited account reads. Parents can be in another partition."""
+        if scope is None:
+            return rows
+        doubtful = [task.parent_id for _, task in rows if task.parent_id is not None and not scope.allows(task)]
+        parents = await read_records(self._link, self._places, list(dict.fromkeys(doubtful))) if doubtful else {}
+        return [row for row in rows if scope.allows(row[1], parents.get(row[1].parent_id or ""))]
 
     async def _is_labeled(self, partition: int, query: TaskQuery) -> bool:
         """Whether an index by label is complete. In a store of an earlier version it is after the first repair."""

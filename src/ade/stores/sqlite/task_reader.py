@@ -16,11 +16,13 @@ from msgspec import structs
 from ade.stores.ports import TaskPage, TaskQuery
 from ade.stores.sqlite.codec import packed, read_records, task_of
 from ade.stores.sqlite.connection import sql
+from ade.tasks.identifiers import worker_prefix
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 
 if TYPE_CHECKING:
     from ade.stores.sqlite.readers import Readers
+    from ade.tasks.read_access import ReadScope
 
 
 _COMMON = frozenset({Status.PENDING, Status.RUNNING, Status.COMPLETED})
@@ -61,6 +63,15 @@ _CONDITIONS = {
         "(t.name LIKE :text ESCAPE '\\' OR t.id LIKE :text ESCAPE '\\'"
         " OR CASE WHEN json_valid(r.json) THEN r.json ->> '$.description' LIKE :text ESCAPE '\\'"
         " OR r.json ->> '$.error.message' LIKE :text ESCAPE '\\' END)"
+    ),
+    "scope": (
+        "(EXISTS (SELECT 1 FROM task_label k WHERE k.label = :scope AND k.seq = t.seq)"
+        " OR substr(t.worker_id, 1, length(:scope_workers)) = :scope_workers"
+        " OR (t.queue IN (SELECT value FROM json_each(:scope_queues))"
+        " AND (:scope_names IS NULL OR t.name IN (SELECT value FROM json_each(:scope_names))))"
+        " OR EXISTS (SELECT 1 FROM task p WHERE p.id = t.parent_id"
+        " AND (EXISTS (SELECT 1 FROM task_label k WHERE k.label = :scope AND k.seq = p.seq)"
+        " OR substr(p.worker_id, 1, length(:scope_workers)) = :scope_workers)))"
     ),
 }
 
@@ -153,7 +164,18 @@ def _given(query: TaskQuery) -> dict[str, Any]:
         "created_before": query.created_before,
         "discarded": query.discarded,
     }
-    return {name: value for name, value in asked.items() if value is not None}
+    given = {name: value for name, value in asked.items() if value is not None}
+    return given if query.scope is None else given | _scope(query.scope)
+
+
+def _scope(scope: "ReadScope") -> dict[str, Any]:
+    """Return the parameters of the tasks that a limited account reads."""
+    return {
+        "scope": f"author:{scope.account}",
+        "scope_workers": worker_prefix(scope.account) if scope.works else None,
+        "scope_queues": packed(scope.queues),
+        "scope_names": packed(scope.names) if scope.names else None,
+    }
 
 
 def _rows(connection: apsw.Connection, query: TaskQuery, given: frozenset[str], bindings: dict[str, Any]) -> list[Any]:

@@ -9,10 +9,10 @@ from msgspec import structs
 
 from ade.accounts.model import Permission
 from ade.errors import AdeError, InvalidTask, WaitTimeout
-from ade.server.context import RequestContext, Services, account_of, check_own
+from ade.server.context import RequestContext, Services, account_of, check_own, readable_ids, scope_of
 from ade.server.idempotency import OF_OTHERS, own_task_key
 from ade.server.operation import ETagUse, operation
-from ade.tasks.admission import admit
+from ade.tasks.admission import admit, unknown_dependency
 from ade.tasks.api.requests import CreatedTasks, linked
 from ade.tasks.definitions import checked_arguments
 from ade.tasks.enqueue import Invocation, TaskPlan, make_plan, make_tasks, template_of
@@ -20,6 +20,7 @@ from ade.tasks.identifiers import is_run, is_task_id, owner_of
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, Task
 from ade.tasks.options import NewTask, NewTasks, TaskOptions
+from ade.tasks.read_access import ReadScope
 
 _MOST_PLANS = 1_000
 _CENTURY_MS = 100 * 365 * 86_400_000
@@ -57,10 +58,19 @@ async def _made(
         _check_near(task, now)
     if is_batch:
         tasks = linked(tasks, [(getattr(form, "ref", None), form.after or ()) for form in forms], now=now)
+    if (scope := scope_of(request.caller)) is not None:
+        await _check_dependencies(services, scope, tasks)
     return [
         structs.replace(task, status=Status.DRAFT) if form.draft else task
         for task, form in zip(tasks, forms, strict=True)
     ]
+
+
+async def _check_dependencies(services: Services, scope: ReadScope, tasks: Sequence[Task]) -> None:
+    """Raise UnknownDependency if a limited account names a task that it does not read, as if that did not exist."""
+    named = {each for task in tasks for each in task.depends_on} - {task.id for task in tasks}
+    for task_id in sorted(named - await readable_ids(services, scope, named)):
+        raise unknown_dependency(task_id)
 
 
 def _check_near(task: Task, now: int) -> None:

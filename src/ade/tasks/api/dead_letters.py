@@ -4,8 +4,8 @@ from msgspec import structs
 
 from ade.accounts.model import Permission
 from ade.errors import InvalidFilter
-from ade.server.context import RequestContext, Services, cut, next_cursor, page, position, writer
-from ade.server.operation import operation
+from ade.server.context import RequestContext, Services, cut, next_cursor, page, position, scope_of, writer
+from ade.server.operation import ReadRule, operation
 from ade.server.pagination import Page
 from ade.stores.ports import TaskQuery
 from ade.tasks import bulk, dead_letters
@@ -23,6 +23,7 @@ from ade.tasks.api.tasks import (
     BUDGET,
     LARGEST_PAGE,
     find_some,
+    limited,
     owned_task,
     query_of,
     replay_of,
@@ -40,7 +41,7 @@ _MOST_PAGES = 20
 _BULK = "bulk action"
 
 
-@operation("GET /dlq", permission=Permission.READ)
+@operation("GET /dlq", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def list_dead_letters(services: Services, request: RequestContext, query: ListDeadLetters) -> Page[Task]:
     """Failed tasks nobody has dealt with yet. Newest first. With a fingerprint, or where tasks are large, a page can be
     shorter than its limit and not the last."""
@@ -56,7 +57,8 @@ async def list_dead_letters(services: Services, request: RequestContext, query: 
     items: list[Task] = []
     is_partial = False
     for _ in range(_MOST_PAGES):
-        found = await find_some(services, structs.replace(wanted, limit=query.limit - len(items)))
+        more = structs.replace(wanted, limit=query.limit - len(items))
+        found = await find_some(services, more, scope_of(request.caller))
         wanted = structs.replace(wanted, after=found.next)
         items += [task for task in found.tasks if _is_of(task, query.fingerprint)]
         is_partial = found.is_partial
@@ -69,13 +71,14 @@ def _is_of(task: Task, fingerprint: str | None) -> bool:
     return fingerprint is None or dead_letters.fingerprint_of(task) == fingerprint
 
 
-@operation("GET /dlq/groups", permission=Permission.READ)
+@operation("GET /dlq/groups", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def list_dead_letter_groups(
     services: Services, request: RequestContext, query: ListDeadLetterGroups
 ) -> Page[DeadLetterGroup]:
     """Dead letters that are the same mistake. The largest first, computed from the newest 50,000 dead letters."""
-    wanted = TaskQuery(name=query.name, queue=query.queue, budget=BUDGET)
-    return cut("dlq groups", query, await dead_letters.groups(services.stores, wanted, most=_MOST_READ))
+    wanted = limited(TaskQuery(name=query.name, queue=query.queue, budget=BUDGET), scope_of(request.caller))
+    found = [] if wanted is None else await dead_letters.groups(services.stores, wanted, most=_MOST_READ)
+    return cut("dlq groups", query, found)
 
 
 @operation("POST /dlq/replay", permission=Permission.OPERATE)
@@ -146,7 +149,7 @@ async def discard_dead_letter(services: Services, request: RequestContext, task_
 # Bulk actions on all tasks that match a filter.
 
 
-@operation("POST /bulk-actions/preview", permission=Permission.OPERATE, mutates=False)
+@operation("POST /bulk-actions/preview", reads=ReadRule.ALL, permission=Permission.OPERATE, mutates=False)
 async def preview_bulk_action(services: Services, request: RequestContext, body: BulkAction) -> BulkPreview:
     """How many tasks an action would reach. One call examines up to 20,000 tasks for filters without an index: then the
     count has `is_partial`, and a call with `next` as `cursor` counts the following ones."""

@@ -11,8 +11,8 @@ from ade.accounts.model import Permission
 from ade.errors import UnknownQueue, close_names
 from ade.events.model import QUEUE_LIMITED, QUEUE_PAUSED, QUEUE_RESUMED, Event
 from ade.locks.model import read_priority
-from ade.server.context import RequestContext, Services, cut, writer
-from ade.server.operation import ETagUse, operation
+from ade.server.context import RequestContext, Services, cut, scope_of, writer
+from ade.server.operation import ETagUse, ReadRule, operation
 from ade.server.pagination import Page, VersionedRecord
 from ade.server.request_types import Form, PageSize
 from ade.stores.ports import WORK, Stores
@@ -27,16 +27,26 @@ from ade.tasks.overview import QueueView, view_queues
 _VERSION_BYTES = 6  # below 2**53, which every JSON parser can represent
 
 
-@operation("GET /schedules", permission=Permission.READ)
+@operation("GET /schedules", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def list_schedules(services: Services, request: RequestContext, query: ListSchedules) -> Page[Schedule]:
     """Tasks that come again and again."""
-    return cut("schedules", query, await services.stores.schedules.list_schedules())
+    found = await services.stores.schedules.list_schedules()
+    return cut("schedules", query, [each for each in found if _is_shown(request, each)])
 
 
-@operation("GET /schedules/{schedule}", permission=Permission.READ, tag=ETagUse.ANSWERED)
+@operation("GET /schedules/{schedule}", reads=ReadRule.SCOPED, permission=Permission.READ, tag=ETagUse.ANSWERED)
 async def get_schedule(services: Services, request: RequestContext, schedule: str) -> VersionedRecord[Schedule]:
     """One schedule."""
-    return _tagged(await schedules.get(services.stores, schedule))
+    found = await schedules.get(services.stores, schedule)
+    if not _is_shown(request, found):
+        raise schedules.unknown(schedule)
+    return _tagged(found)
+
+
+def _is_shown(request: RequestContext, schedule: Schedule) -> bool:
+    """Whether the caller reads a schedule; a limited account reads its own, and those of its queues."""
+    scope = scope_of(request.caller)
+    return scope is None or schedule.author == scope.account or scope.covers(schedule.queue, schedule.task_name)
 
 
 @operation("PUT /schedules/{schedule}", permission=Permission.OPERATE, tag=ETagUse.HEEDED)
@@ -166,19 +176,25 @@ class LimitQueue(Form):
     new: bool = False  # the queue need not exist yet
 
 
-@operation("GET /queues", permission=Permission.READ)
+@operation("GET /queues", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def list_queues(services: Services, request: RequestContext, query: ListQueues) -> Page[QueueView]:
     """Queues with their depths and ages."""
-    return cut("queues", query, await view_queues(services.stores))
+    return cut("queues", query, await _shown_queues(services, request))
 
 
-@operation("GET /queues/{queue}", permission=Permission.READ)
+@operation("GET /queues/{queue}", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def get_queue(services: Services, request: RequestContext, queue: str) -> QueueView:
     """One queue."""
-    known = {each.name: each for each in await view_queues(services.stores)}
+    known = {each.name: each for each in await _shown_queues(services, request)}
     if queue not in known:
         raise unknown(queue, known)
     return known[queue]
+
+
+async def _shown_queues(services: Services, request: RequestContext) -> list[QueueView]:
+    """Return all queues; for a limited account, those that it is bound to."""
+    found, scope = await view_queues(services.stores), scope_of(request.caller)
+    return found if scope is None else [each for each in found if each.name in scope.queues]
 
 
 @operation("POST /queues/{queue}/pause", permission=Permission.OPERATE)

@@ -9,19 +9,31 @@ from typing import Any
 import msgspec
 from msgspec import Raw, structs
 
-from ade.accounts.model import Permission
+from ade.accounts.model import Caller, Permission
 from ade.errors import IllegalTransition, InvalidFilter, ResultExpired, WaitTimeout
 from ade.events.model import Event, is_of_access
 from ade.locks.model import normal_name
-from ade.server.context import RequestContext, Services, can_read_access_events, check_own, page, position, writer
-from ade.server.operation import ETagUse, RouteAccess, TrafficClass, operation
+from ade.server.context import (
+    RequestContext,
+    Services,
+    can_read_access_events,
+    check_own,
+    check_readable,
+    page,
+    position,
+    readable_ids,
+    scope_of,
+    writer,
+)
+from ade.server.operation import ETagUse, ReadRule, RouteAccess, TrafficClass, operation
 from ade.server.pagination import Page
 from ade.stores.ports import TaskPage, TaskQuery
 from ade.tasks.api.requests import GetTask, ListLines, ListNames, ListTasks, StoredTaskResult, TaskFilter
 from ade.tasks.definitions import arguments_by_name
-from ade.tasks.identifiers import is_task_id, owner_of
+from ade.tasks.identifiers import TASK_ID, is_task_id, owner_of
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, MaybeRaw, OutputLine, Task
+from ade.tasks.read_access import ReadScope
 from ade.tasks.reasons import Explanation
 from ade.tasks.service import get, result_of, unknown
 from ade.worker.instrumentation import RunReference
@@ -31,6 +43,13 @@ async def existing_task(services: Services, task_id: str) -> Task:
     """Return the task. Raises UnknownTask."""
     check_id(task_id)
     return await get(services.stores, task_id)
+
+
+async def readable_task(services: Services, caller: Caller | None, task_id: str) -> Task:
+    """Return the task. Raises UnknownTask, also if the caller does not read it."""
+    task = await existing_task(services, task_id)
+    await check_readable(services, caller, task, unknown(task_id))
+    return task
 
 
 def check_id(task_id: str) -> None:
@@ -82,15 +101,16 @@ _MOST_IDS = 50  # in one request, whose address and parameters have limits too
 BUDGET = 20_000  # tasks that one request examines for filters without an index
 
 
-@operation("GET /tasks", permission=Permission.READ)
+@operation("GET /tasks", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def list_tasks(services: Services, request: RequestContext, query: ListTasks) -> Page[Task]:
     """List tasks by a filter, page by page. A page is shorter than its limit where tasks are large; the next page
     continues there. Parent, author, tag, resource, team, and ticket have an index. For other filters, one request
     examines up to 20,000 tasks: then the page has `is_partial`, and `next` continues the search. With `ids`, it returns
     up to 50 tasks by ID, without those that do not exist. With `count`, the page has the number of all matches."""
+    scope = scope_of(request.caller)
     if query.ids:
-        return await _tasks_by_id(services, query)
-    count = await _count(services, query) if query.count else None
+        return await _tasks_by_id(services, query, scope)
+    count = await _count(services, query, scope) if query.count else None
     after = position("tasks", query)
     wanted = structs.replace(
         query_of(query),
@@ -99,12 +119,12 @@ async def list_tasks(services: Services, request: RequestContext, query: ListTas
         after=after if isinstance(after, int) else None,
         budget=BUDGET,
     )
-    found = await find_some(services, wanted)
+    found = await find_some(services, wanted, scope)
     listed = page("tasks", query, found.tasks, found.next, is_partial=found.is_partial)
     return listed if count is None else structs.replace(listed, count=count)
 
 
-async def _tasks_by_id(services: Services, query: ListTasks) -> Page[Task]:
+async def _tasks_by_id(services: Services, query: ListTasks, scope: ReadScope | None) -> Page[Task]:
     """Return these tasks in this order, page by page where they are large. Raises InvalidFilter."""
     if query_of(query) != TaskQuery() or query.count:
         raise InvalidFilter("ids cannot be combined with other filters or with count. Send ids alone.")
@@ -114,6 +134,9 @@ async def _tasks_by_id(services: Services, query: ListTasks) -> Page[Task]:
     begin = after if isinstance(after, int) and after >= 0 else 0
     ids = query.ids[begin : begin + query.limit]
     known = [task_id for task_id in ids if is_task_id(task_id)]
+    if scope is not None:
+        readable = await readable_ids(services, scope, known)
+        known = [task_id for task_id in known if task_id in readable]
     found = [task for task in await services.stores.tasks.get(known) if task is not None]
     sizes = accumulate(size_of([task]) for task in found)
     shown = found[: max(sum(size <= LARGEST_PAGE for size in sizes), 1)]
@@ -121,11 +144,17 @@ async def _tasks_by_id(services: Services, query: ListTasks) -> Page[Task]:
     return page("tasks", query, shown, end if end < len(query.ids) else None)
 
 
-async def _count(services: Services, query: ListTasks) -> int:
-    """Return how many tasks match, from the counters of the store. Raises InvalidFilter for other filters."""
+async def _count(services: Services, query: ListTasks, scope: ReadScope | None) -> int:
+    """Return how many tasks match, from the counters of the store. Raises InvalidFilter for other filters, and for what
+    a limited account reads only in part."""
     counted = TaskQuery(statuses=frozenset(query.status), queue=query.queue, name=query.name)
     if query_of(query) != counted:
         raise InvalidFilter("count works with the filters status, queue, and name. Omit count, or the other filters.")
+    if scope is not None and (query.queue not in scope.queues or (scope.names and query.name not in scope.names)):
+        raise InvalidFilter(
+            f"{scope.account} reads its own tasks and queues, so it counts only the tasks of a queue that it is bound"
+            " to, and of a name if it is bound to names. Add queue and name, or omit count."
+        )
     return sum(
         each.count
         for each in await services.stores.queues.tallies()
@@ -135,8 +164,21 @@ async def _count(services: Services, query: ListTasks) -> int:
     )
 
 
-async def find_some(services: Services, wanted: TaskQuery) -> TaskPage:
+def limited(wanted: TaskQuery, scope: ReadScope | None) -> TaskQuery | None:
+    """Return the query with the limits of the caller; None if nothing can match. An author has an index."""
+    if scope is None:
+        return wanted
+    if not scope.is_author_alone:
+        return structs.replace(wanted, scope=scope)
+    return structs.replace(wanted, author_id=scope.account) if wanted.author_id in (None, scope.account) else None
+
+
+async def find_some(services: Services, wanted: TaskQuery, scope: ReadScope | None = None) -> TaskPage:
     """Return a page of tasks: fewer than requested if they are large, but at least one."""
+    within = limited(wanted, scope)
+    if within is None:
+        return TaskPage([], None)
+    wanted = within
     found = await services.stores.tasks.find(wanted)
     while (size := size_of(found.tasks)) > LARGEST_PAGE and len(found.tasks) > 1:
         fewer = max(len(found.tasks) * LARGEST_PAGE // (2 * size), 1)
@@ -173,12 +215,15 @@ def _ms(moment: datetime | None) -> int | None:
     return None if moment is None else round(moment.timestamp() * 1000)
 
 
-@operation("GET /tasks/{task_id}", permission=Permission.READ, tag=ETagUse.ANSWERED, waits=True)
+@operation("GET /tasks/{task_id}", reads=ReadRule.SCOPED, permission=Permission.READ, tag=ETagUse.ANSWERED, waits=True)
 async def get_task(services: Services, request: RequestContext, task_id: str, query: GetTask) -> Task:
     """One task; with ?wait= as soon as it is final. With `wait`, the response comes when the task is final, or at the
     end of the wait with the task as it is."""
     check_id(task_id)
+    if request.wait_s > 0 and scope_of(request.caller) is not None:
+        await readable_task(services, request.caller, task_id)  # before the wait, which would show that it exists
     task = await _awaited(services, request, task_id, query) or await existing_task(services, task_id)
+    await check_readable(services, request.caller, task, unknown(task_id))
     return structs.replace(task, args=await services.payloads.load(task.args)) if query.whole else task
 
 
@@ -209,10 +254,16 @@ async def _own_run(services: Services, request: RequestContext, query: GetTask) 
 _LARGEST_SCHEMAS = 500_000  # bytes on one page
 
 
-@operation("GET /tasks/{task_id}/result", permission=Permission.READ, tag=ETagUse.ANSWERED, problems=(410,))
+@operation(
+    "GET /tasks/{task_id}/result",
+    reads=ReadRule.SCOPED,
+    permission=Permission.READ,
+    tag=ETagUse.ANSWERED,
+    problems=(410,),
+)
 async def get_task_result(services: Services, request: RequestContext, task_id: str) -> StoredTaskResult:
     """The whole result, also a large one. Raises ResultExpired for a result that was stored for a limited time."""
-    task = await existing_task(services, task_id)
+    task = await readable_task(services, request.caller, task_id)
     result = await result_of(services.stores, services.payloads, task)
     if task.result_expired or (result is None and task.result is not None):
         raise ResultExpired(f"the result of task {task.id} expired after its result_ttl")
@@ -230,13 +281,19 @@ def _result(task: Task, result: MaybeRaw) -> StoredTaskResult:
     )
 
 
-@operation("GET /tasks/{task_id}/output", permission=Permission.READ, traffic=TrafficClass.STREAM, is_stream=True)
+@operation(
+    "GET /tasks/{task_id}/output",
+    reads=ReadRule.SCOPED,
+    permission=Permission.READ,
+    traffic=TrafficClass.STREAM,
+    is_stream=True,
+)
 async def get_task_output(
     services: Services, request: RequestContext, task_id: str, query: ListLines
 ) -> Page[OutputLine]:
     """The lines it has written, at once or as a stream. Of all its runs, in the order in which the lines were written.
     To continue later, pass the seq of the last line as `after`. A page ends early where lines are long."""
-    after = await _begin(services, f"output:{task_id}", task_id, query)
+    after = await _begin(services, request, f"output:{task_id}", task_id, query)
     found = await services.stores.outputs.read_output(task_id, after, query.limit)
     lines = first_lines(found, LARGEST_PAGE)
     is_more = len(found) == query.limit or len(lines) < len(found)
@@ -249,31 +306,44 @@ def first_lines(lines: Sequence[OutputLine], most: int) -> Sequence[OutputLine]:
     return lines[: max(sum(end <= most for end in ends), 1)]
 
 
-@operation("GET /tasks/{task_id}/events", permission=Permission.READ)
+@operation("GET /tasks/{task_id}/events", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def list_task_events(services: Services, request: RequestContext, task_id: str, query: ListLines) -> Page[Event]:
     """What has happened to it. In the order in which they happened."""
-    after = await _begin(services, f"events:{task_id}", task_id, query)
+    after = await _begin(services, request, f"events:{task_id}", task_id, query)
     events = await services.stores.events.read(after, query.limit, task_id=task_id)
     shown = events if can_read_access_events(request.caller) else [event for event in events if not is_of_access(event)]
     return page(f"events:{task_id}", query, shown, events[-1].seq if len(events) == query.limit else None)
 
 
-async def _begin(services: Services, of_list: str, task_id: str, query: ListLines) -> int:
-    await existing_task(services, task_id)
+async def _begin(services: Services, request: RequestContext, of_list: str, task_id: str, query: ListLines) -> int:
+    await readable_task(services, request.caller, task_id)
     begin = position(of_list, query)
     return begin if isinstance(begin, int) else query.after
 
 
-@operation("GET /tasks/{task_id}/explain", permission=Permission.READ)
+@operation("GET /tasks/{task_id}/explain", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def explain_task(services: Services, request: RequestContext, task_id: str) -> Explanation:
     """Why it is not running."""
     from ade.tasks.explain import explain
 
     check_id(task_id)
-    return await explain(services.stores, task_id)
+    scope = scope_of(request.caller)
+    if scope is None:
+        return await explain(services.stores, task_id)
+    await readable_task(services, request.caller, task_id)
+    return await _without_foreign_tasks(services, scope, await explain(services.stores, task_id))
 
 
-@operation("GET /definitions", permission=Permission.READ)
+async def _without_foreign_tasks(services: Services, scope: ReadScope, found: Explanation) -> Explanation:
+    """Return an explanation that does not name tasks that a limited account does not read, such as holders of locks."""
+    text = msgspec.json.encode(found).decode()
+    named = set(TASK_ID.findall(text))
+    for task_id in named - await readable_ids(services, scope, named):
+        text = text.replace(task_id, "another task")
+    return msgspec.json.decode(text, type=Explanation)
+
+
+@operation("GET /definitions", reads=ReadRule.SHARED, permission=Permission.READ)
 async def list_definitions(services: Services, request: RequestContext, query: ListNames) -> Page[Definition]:
     """Names that workers run, with the schema of their arguments. A page ends early where schemas are large; the next
     page continues there."""

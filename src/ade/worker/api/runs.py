@@ -51,7 +51,7 @@ from ade.worker.api.requests import (
     report_of,
     run_ids,
 )
-from ade.worker.api.workers import as_json, check_ending, check_held, held, registered, task_of, worker_of
+from ade.worker.api.workers import as_json, bound_claim, check_ending, check_held, held, registered, task_of, worker_of
 from ade.worker.failures import failure_of as raised
 from ade.worker.failures import lock_lost
 
@@ -324,16 +324,16 @@ async def _check(services: Services, task: Task, version: str) -> Outcome | None
 # A run belongs to the account that claimed it, and its ID is the fencing token: a run that has lost its task gets 409,
 # and repeating a request after a lost response has no second effect.
 
-
 _LARGEST_PROGRESS = 256 * 1024  # bytes
 
 
 @operation("POST /runs/claim", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
 async def claim_tasks(services: Services, request: RequestContext, body: Claim) -> Claimed:
     """Take tasks that are due; may wait for some. Locks of a task are held when it is returned; a task that must wait
-    for locks or for people is not returned."""
+    for locks or for people is not returned. Of a bound account, only its queues and names are claimed."""
     worker = await registered(services, request, body.worker)
-    return Claimed(runs=await ClaimRound(services, worker, account_of(request), body).run())
+    within = bound_claim(request, worker, body)
+    return Claimed(runs=await ClaimRound(services, worker, account_of(request), within).run())
 
 
 @operation("POST /runs/heartbeat", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)

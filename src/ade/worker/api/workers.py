@@ -13,8 +13,8 @@ from ade.accounts.model import Permission
 from ade.agents.model import Agent
 from ade.agents.registry import unknown
 from ade.errors import InvalidResult, InvalidTask, NotPermitted, StaleLease, UnknownWorker
-from ade.server.context import RequestContext, Services, account_of, check_own, cut
-from ade.server.operation import TrafficClass, operation
+from ade.server.context import RequestContext, Services, account_of, check_own, cut, scope_of
+from ade.server.operation import ReadRule, TrafficClass, operation
 from ade.server.pagination import Page
 from ade.stores.ports import Stores
 from ade.stores.repository import Repository, decided
@@ -26,7 +26,8 @@ from ade.tasks.identifiers import owner_of, worker_id
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, Task, Worker, capabilities_of
 from ade.tasks.options import NewDefinition, definition_of
-from ade.worker.api.requests import ListWorkers, RegisterWorker
+from ade.tasks.read_access import bound_names, bound_queues
+from ade.worker.api.requests import Claim, ListWorkers, RegisterWorker
 from ade.worker.views import WorkerView, view, view_workers
 
 # Names that an account has defined over HTTP. Definitions are permanent, so their number is limited.
@@ -287,27 +288,32 @@ async def _check_not_anothers(services: Services, request: RequestContext, names
 MOST_WORKERS = 1_000  # per account
 
 
-@operation("GET /workers", permission=Permission.READ)
+@operation("GET /workers", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def list_workers(services: Services, request: RequestContext, query: ListWorkers) -> Page[WorkerView]:
-    """Workers and how they are doing."""
-    return cut("workers", query, await view_workers(services.stores))
+    """Workers and how they are doing. A limited account sees its own."""
+    return cut("workers", query, await _shown(services, request))
 
 
-@operation("GET /workers/{worker_id}", permission=Permission.READ)
+@operation("GET /workers/{worker_id}", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def get_worker(services: Services, request: RequestContext, worker_id: str) -> WorkerView:
     """One worker."""
-    found = next((each for each in await view_workers(services.stores) if each.worker.id == worker_id), None)
+    found = next((each for each in await _shown(services, request) if each.worker.id == worker_id), None)
     if found is None:
         raise _unknown(worker_id)
     return found
+
+
+async def _shown(services: Services, request: RequestContext) -> list[WorkerView]:
+    found, scope = await view_workers(services.stores), scope_of(request.caller)
+    return found if scope is None else [each for each in found if owner_of(each.worker.id) == scope.account]
 
 
 @operation("PUT /workers/{worker_id}", permission=Permission.WORK, traffic=TrafficClass.WORK)
 async def register_worker(
     services: Services, request: RequestContext, worker_id: str, body: RegisterWorker
 ) -> WorkerView:
-    """Say what a worker is and can run. The response has the id that was made from the name. The registration counts as
-    a heartbeat of `ttl` seconds."""
+    """Say what a worker is and can run. The response has the id that was made from the name, and the queues and names
+    within the binding of the account. The registration counts as a heartbeat of `ttl` seconds."""
     made_id, stores, now = _own(request, worker_id), services.stores, services.stores.clock.now()
     for queue in body.queues:
         check_queue_name(queue)
@@ -315,14 +321,15 @@ async def register_worker(
     own = capabilities_of(body.capabilities, "capabilities", InvalidTask)
     hostname, version = _line(body.hostname or request.address or "unknown"), _line(body.version)
     known = await _known(services, request, made_id)
-    definitions = await checked(services, request, body.definitions)
+    forms, queues = _bound(request, body)
+    definitions = await checked(services, request, forms)
     worker = Worker(
         id=made_id,
         hostname=hostname,
         pid=body.pid,
         started_at=now if known is None else known.started_at,
         version=version,
-        queues=tuple(dict.fromkeys(body.queues)),
+        queues=queues,
         names=tuple(dict.fromkeys(definition.name for definition in definitions)),
         concurrency=body.concurrency,
         running=0 if known is None else known.running,
@@ -330,12 +337,34 @@ async def register_worker(
         draining=body.draining,
         agent=body.agent,
         capabilities=own if agent is None else tuple(sorted({*own, *agent.capabilities})),
-        versions={each.name: each.version for each in body.definitions if each.version},
+        versions={each.name: each.version for each in forms if each.version},
     )
     ttl_ms = round(body.ttl * 1000)
     await stores.workers.register(worker, definitions, ttl_ms)
     steady = stores.clock.steady()
     return view(structs.replace(worker, heartbeat_until=steady + ttl_ms), now=now, steady=steady)
+
+
+def bound_claim(request: RequestContext, worker: Worker, body: Claim) -> Claim:
+    """Return the claim within the binding of the account, as it is now. Raises NotPermitted if nothing is left."""
+    user = None if request.caller is None else request.caller.user
+    if user is None or not (user.names or user.queues):
+        return body
+    names = bound_names(user.id, user.names, worker.names if body.names is None else body.names)
+    queues = bound_queues(user.id, user.queues, worker.queues if body.queues is None else body.queues)
+    return structs.replace(body, names=sorted(names), queues=list(queues))
+
+
+def _bound(request: RequestContext, body: RegisterWorker) -> tuple[list[NewDefinition], tuple[str, ...]]:
+    """Return the definitions and queues of a worker within the binding of its account. Raises NotPermitted if none is.
+
+    Others are left out, so that no one takes this worker for one that runs them.
+    """
+    queues, user = tuple(dict.fromkeys(body.queues)), None if request.caller is None else request.caller.user
+    if user is None:
+        return body.definitions, queues
+    names = bound_names(user.id, user.names, (each.name for each in body.definitions))
+    return [each for each in body.definitions if each.name in names], bound_queues(user.id, user.queues, queues)
 
 
 async def _known(services: Services, request: RequestContext, made_id: str) -> Worker | None:

@@ -320,7 +320,9 @@ class HttpBackend:
         view = await self._registration(self._reach.client)
         self._is_registered = True
         self._locks.registered(owner_of(view.worker.id) or "")
-        log.info("worker.registered", worker=view.worker.id, names=len(self._names))
+        if left := sorted(set(self._names) - set(view.worker.names)):
+            log.warning("tasks.left_to_others", names=left, reason="the account of this worker is bound to other tasks")
+        log.info("worker.registered", worker=view.worker.id, names=len(view.worker.names))
 
     def _registration(self, client: Client) -> Call[WorkerView]:
         options = self._options
