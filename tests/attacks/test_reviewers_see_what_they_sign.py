@@ -97,7 +97,7 @@ async def test_earlier_runs_and_what_a_replay_changed_are_shown(site: Site) -> N
     assert [(run["attempt"], run["ended"]) for run in approval["runs"]] == [(1, "failed")]
     assert "the bank is closed" in approval["runs"][0]["error"]
     assert approval["resources"] == [
-        {"name": "db:main", "criticality": 30, "sources": ["author"], "recent_tasks": 0},
+        {"name": "db:main", "criticality": 30, "sources": ["author"], "recent_tasks": 1},
     ]
     gate = approval["review"]["gates"][-1]
     assert sorted(paths(gate)) == ["args.fails", "args.to"]

@@ -10,9 +10,10 @@ from tests.conformance.backends import BACKENDS, Backend, sound
 from tests.conformance.scene import Scene
 from tests.domain import Stores
 
+LONG = ("redis", "cluster")  # they run the same scripts as Valkey, so `make test` leaves them to `make test-all`
 
-# Valkey and Redis run the same scripts: `make test` tests the one, and `make test-all` the other.
-@pytest.fixture(params=[pytest.param(each, marks=pytest.mark.long) if each == "redis" else each for each in BACKENDS])
+
+@pytest.fixture(params=[pytest.param(each, marks=pytest.mark.long) if each in LONG else each for each in BACKENDS])
 def backend(request: pytest.FixtureRequest) -> Backend:
     return BACKENDS[request.param]
 

@@ -115,7 +115,7 @@ async def over(how: str, node: Node, cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("which", ["the first partition", "another partition"])
-@pytest.mark.parametrize("how", ["stopped", "killed"])
+@pytest.mark.parametrize("how", ["stopped", pytest.param("killed", marks=pytest.mark.long)])
 async def test_the_queues_of_other_shards_go_on(tmp_path: Path, how: str, which: str) -> None:
     with Cluster(binary_or_skip("valkey"), COVERED) as cluster:
         async with site_on(cluster.url, tmp_path, SETTINGS) as site:

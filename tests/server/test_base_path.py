@@ -59,6 +59,11 @@ def origin_of(server: ServerHarness) -> str:
 
 async def test_every_route_is_below_the_base_path(below: ServerHarness) -> None:
     assert below.url.endswith(BASE)
+
+    async def is_ready() -> bool:
+        return (await below.ask("GET", "/readyz", by=None)).status == 200
+
+    await eventually(is_ready)
     for path in ("/livez", "/readyz", "/login", "/login.js", "/problems/unknown_task", f"{API}/openapi.json"):
         assert (await below.ask("GET", path, by=None)).status == 200, path
     outside = HttpClient(origin_of(below))

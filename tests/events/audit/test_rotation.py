@@ -78,6 +78,7 @@ async def test_a_rotated_chain_still_shows_tampering(stores: Stores, audit: Audi
         await checked(stores, audit)
 
 
+@in_a_file
 async def test_a_rotation_during_the_verification_is_not_a_broken_chain(
     stores: Stores, audit: AuditCopy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
