@@ -301,6 +301,15 @@ class TestDeadWorkers:
             for page in pages:
                 page.close()
 
+    def test_pages_of_workers_that_were_silent_for_long_are_looked_at_only_now_and_then(self) -> None:
+        page = SharedLeasePage.create(1, "w1")
+        fcntl.flock(page.descriptor, fcntl.LOCK_UN)
+        os.utime(page.descriptor, (0, 0))
+        assert DeadWorker.names((), 600.0) == []
+        assert DeadWorker.names((), 600.0, always={"w1"}) == ["w1"]
+        assert DeadWorker.names() == ["w1"]
+        page.close()
+
     def test_a_worker_that_lives_is_never_taken_for_dead(self) -> None:
         """Not even within the same process, or while its page is open elsewhere."""
         page = SharedLeasePage.create(4, "w1")

@@ -338,6 +338,14 @@ def _locked(path: str) -> int | None:
     return None
 
 
+def _beat_at(page: "os.DirEntry[str]") -> float:
+    """Return when the worker of a page last beat; 0 if the page is gone."""
+    try:
+        return page.stat(follow_symlinks=False).st_mtime
+    except OSError:
+        return 0.0
+
+
 def _is_dead(path: str) -> bool:
     descriptor = _locked(path)
     if descriptor is not None:
@@ -354,14 +362,26 @@ class DeadWorker:
         self._is_open = True
 
     @classmethod
-    def names(cls, without: Container[str] = ()) -> list[str]:
-        """Return the names of the dead workers of this host and user, whichever their store, without these names.
+    def names(
+        cls, without: Container[str] = (), silent_s: float | None = None, always: Container[str] = ()
+    ) -> list[str]:
+        """Return the names of the dead workers of this host and user, whichever their store, without these names, and
+        without those that were silent for longer than `silent_s`, except the names in `always`.
 
         It looks at every page, of which killed processes can leave hundreds: not for an event loop.
         """
         directory = page_directory()
-        listed = [] if directory is None else os.listdir(directory)  # noqa: PTH208  # pathlib is large
-        found = [name for name in listed if name not in without and not name.endswith(_UNFINISHED)]
+        if directory is None:
+            return []
+        since = 0.0 if silent_s is None else time.time() - silent_s
+        with os.scandir(directory) as pages:
+            found = [
+                page.name
+                for page in pages
+                if page.name not in without
+                and not page.name.endswith(_UNFINISHED)
+                and (page.name in always or _beat_at(page) >= since)
+            ]
         return [name for name in found if _is_dead(f"{directory}/{name}")]
 
     @classmethod

@@ -50,6 +50,7 @@ _LOOP_BEAT_S = 0.5
 _PEERS_S = 0.5  # how often a worker looks for dead workers on its host
 _FORGET_PAGE_S = 3_600.0  # after this time the page of a dead worker that no worker knows is removed
 _LOOKS_UNTIL_TIDY = 100
+_RECENT_S = 600.0  # the pages of workers that were silent for longer are opened only by every hundredth look
 log = Log("ade.worker")
 
 
@@ -289,9 +290,11 @@ class PeerWatch:
     async def look(self) -> None:
         """Look once. A dead worker is taken over by the second look: its watchdog first ends what it left running."""
         self._looks += 1
+        silent_s: float | None = _RECENT_S
         if self._looks % _LOOKS_UNTIL_TIDY == 0:
             self._unrelated.clear()
-        names = await asyncio.to_thread(DeadWorker.names, {self._own, *self._unrelated})
+            silent_s = None
+        names = await asyncio.to_thread(DeadWorker.names, {self._own, *self._unrelated}, silent_s, self._dead)
         ready = [name for name in names if name in self._dead]
         self._dead = set(names)
         workers = {each.id: each for each in await self._stores.workers.list_workers()} if ready else {}
