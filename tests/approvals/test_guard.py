@@ -286,3 +286,11 @@ def test_a_default_that_is_not_known_is_denied_and_never_allowed() -> None:
     assert not allows({"when": {"by": "*"}}, arguments={"to": "ada"}, schema=schema)
     assert not denies({"when": {"by": "root"}}, arguments={"to": "ada", "by": "ann"}, schema=schema)
     assert not denies({"when": {"*": "root"}}, arguments={"to": "ada"}, schema=schema)
+
+
+def test_a_schema_that_branches_without_end_is_not_followed_to_its_end() -> None:
+    twice = {f"N{number}": {"anyOf": [{"$ref": f"#/$defs/N{number + 1}"}] * 2} for number in range(40)}
+    properties = {"a": {"$ref": "#/$defs/N0"}, "by": {"type": "string", "default": "root"}}
+    schema = {"properties": properties, "required": ["a"], "$defs": twice}
+
+    assert denies({"when": {"by": "root"}}, arguments={"a": 1}, schema=schema)

@@ -20,7 +20,7 @@ from ade.common.patterns import matches_any, parts_of, path_pattern, readings, t
 ANYWHERE = "*"  # instead of an argument name: any text anywhere in the arguments
 _WORD_ENDS = re.compile(r"[\s'\"`;|&<>(){}\[\],=:]+")
 _PATH_STARTS = ("~", ".", "/")
-_DEEPEST = 30  # levels of a schema; one that refers to itself has no end
+_DEEPEST, _MOST_STEPS = 30, 10_000  # levels of a schema, and parts that are looked at: it can refer to itself
 Scalar = str | int | float | bool
 T = TypeVar("T")
 
@@ -200,27 +200,27 @@ def _is_same(value: object, expected: Scalar) -> bool:
 def with_defaults(arguments: object, schema: Mapping[str, Any] | None) -> object:
     """Return arguments as the handler receives them: what is left out has its default, also inside objects and lists.
 
-    A default of a parameter that JSON cannot represent is UNKNOWN.
+    A default of a parameter that JSON cannot represent is UNKNOWN. Of a very large schema, inner defaults are left out.
     """
     if not schema or not isinstance(arguments, Mapping):
         return arguments
     required = frozenset(schema.get("required", ()))
     unknown = {name: UNKNOWN for name in schema.get("properties", {}) if name not in required}
-    filled = _filled(arguments, schema, schema.get("$defs", {}), _DEEPEST)
+    filled = _filled(arguments, schema, schema.get("$defs", {}), _DEEPEST, iter(range(_MOST_STEPS)))
     return unknown | filled if isinstance(filled, dict) else filled
 
 
-def _filled(value: object, schema: Any, definitions: Mapping[str, Any], depth: int) -> object:
+def _filled(value: object, schema: Any, definitions: Mapping[str, Any], depth: int, steps: Iterator[int]) -> object:
     """Return a value with the defaults of its schema. Of several possible object types, all defaults count."""
-    if not isinstance(schema, Mapping) or not depth:
+    if not isinstance(schema, Mapping) or not depth or next(steps, None) is None:
         return value
     if isinstance(reference := schema.get("$ref"), str):
-        value = _filled(value, definitions.get(reference.rpartition("/")[2]), definitions, depth - 1)
+        value = _filled(value, definitions.get(reference.rpartition("/")[2]), definitions, depth - 1, steps)
     for either in ("anyOf", "oneOf", "allOf"):
         for each in schema.get(either, ()):
-            value = _filled(value, each, definitions, depth - 1)
+            value = _filled(value, each, definitions, depth - 1, steps)
     if isinstance(value, list | tuple):
-        return [_filled(each, schema.get("items"), definitions, depth - 1) for each in value]
+        return [_filled(each, schema.get("items"), definitions, depth - 1, steps) for each in value]
     properties = schema.get("properties")
     if not isinstance(value, Mapping) or not isinstance(properties, Mapping):
         return value
@@ -229,7 +229,7 @@ def _filled(value: object, schema: Any, definitions: Mapping[str, Any], depth: i
         if name not in filled and isinstance(described, Mapping) and "default" in described:
             filled[name] = described["default"]
         if name in filled:
-            filled[name] = _filled(filled[name], described, definitions, depth - 1)
+            filled[name] = _filled(filled[name], described, definitions, depth - 1, steps)
     return filled
 
 

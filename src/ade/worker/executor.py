@@ -146,7 +146,8 @@ class RunExecutor:
     async def _work(self, run: Run) -> None:
         run.began = True
         task = run.task
-        current_run.set(RunReference(task.id, run.id, request_id(task), task.author_id, writers_of(task)))
+        writers = frozenset[str]() if task.review is None else writers_of(task)  # most tasks have no review
+        current_run.set(RunReference(task.id, run.id, request_id(task), task.author_id, writers))
         outcome: Outcome | None = None
         try:
             outcome = await self._prepare(run)

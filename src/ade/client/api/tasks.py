@@ -235,7 +235,7 @@ class TasksCalls(Section):
         self, *, name: str | None = None, queue: str | None = None, fingerprint: str | None = None,
         cursor: str | None = None, limit: int = 50,
     ) -> Call[Page[Task]]:
-        """Failed tasks nobody has dealt with yet."""
+        """Failed tasks that were not handled yet."""
         from ade.server.pagination import Page
         from ade.tasks.api.requests import ListDeadLetters
         from ade.tasks.model import Task

@@ -43,7 +43,7 @@ _BULK = "bulk action"
 
 @operation("GET /dlq", reads=ReadRule.SCOPED, permission=Permission.READ)
 async def list_dead_letters(services: Services, request: RequestContext, query: ListDeadLetters) -> Page[Task]:
-    """Failed tasks nobody has dealt with yet. Newest first. With a fingerprint, or where tasks are large, a page can be
+    """Failed tasks that were not handled yet. Newest first. With a fingerprint, or where tasks are large, a page can be
     shorter than its limit and not the last."""
     begin = position("dlq", query)
     wanted = TaskQuery(
